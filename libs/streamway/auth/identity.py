@@ -1,0 +1,21 @@
+"""The authenticated caller of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who calls. `mesh` is true for a service of ours: only then are tenant fields believed."""
+
+    tenant: str
+    mesh: bool = False
+
+    def tenant_for(self, claimed: str) -> str:
+        """The tenant a request is accounted to."""
+        return (claimed or self.tenant) if self.mesh else self.tenant
+
+
+ANONYMOUS: Final = Identity("anonymous")

@@ -1,0 +1,6 @@
+"""Settings: typed, frozen, checked at start; command line > environment > streamway.yaml > default."""
+
+from streamway.config.base import SERVICE_PREFIXES, ServiceSettings, load
+from streamway.config.shared import SharedSettings
+
+__all__ = ["SERVICE_PREFIXES", "ServiceSettings", "SharedSettings", "load"]

@@ -1,0 +1,47 @@
+"""Settings that every service shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import SettingsConfigDict
+
+from streamway.config.base import ServiceSettings
+
+
+class SharedSettings(ServiceSettings):
+    """Settings with the prefix `STREAMWAY_`."""
+
+    model_config = SettingsConfigDict(env_prefix="STREAMWAY_")
+    section: ClassVar[str] = "shared"
+
+    valkey_url: SecretStr = Field(
+        default=SecretStr("redis://127.0.0.1:6379/0"),
+        description="Where Valkey or Redis listens: redis://host:port/db, rediss://… or unix:///path. May hold a password.",
+    )
+    mesh_token: SecretStr | None = Field(
+        default=None,
+        description="Secret that services present to one another. Required when anything listens beyond loopback.",
+    )
+    api_keys_file: Path | None = Field(
+        default=None,
+        description="YAML file with the hashes of the API keys and the tenant of each. Without it: one anonymous tenant, loopback only.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe log lines to write."
+    )
+    log_format: Literal["json", "console"] = Field(
+        default="json", description="One JSON object a line, or text for people."
+    )
+    max_message_bytes: int = Field(
+        default=32 * 1024 * 1024,
+        ge=64 * 1024,
+        le=1024**3,
+        description="Largest gRPC message and request body, in bytes; the same on every hop.",
+    )
+    traces: bool = Field(
+        default=False,
+        description="Record OpenTelemetry spans and export them by OTLP to the address in OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )

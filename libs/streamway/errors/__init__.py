@@ -1,0 +1,76 @@
+"""Everything that Streamway refuses or ends, and how each surface says so.
+
+The tree, all in `catalogue`; `table` holds one row per reason, `translate` the one translation to gRPC, HTTP and WebSocket:
+
+    StreamwayError
+    ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded, DuplicateId      the request is wrong
+    ├── ModelNotFound, GenerationNotFound, EventsExpired                              nothing of that name
+    ├── Unauthenticated                                                               not allowed
+    ├── QueueFull, TooManyGenerations, NoWorkers, QueueTimeout                        not now
+    ├── DeadlineExceeded, Cancelled, SlowConsumer, GoingAway                          the reader or the end
+    ├── EngineRejected, EngineFailed                                                  the engine
+    └── WorkerLost, StoreUnavailable, RouterUnavailable, Internal                     the mesh
+"""
+
+from streamway.errors.catalogue import (
+    Cancelled,
+    ContextLengthExceeded,
+    DeadlineExceeded,
+    DuplicateId,
+    EngineFailed,
+    EngineRejected,
+    EventsExpired,
+    GenerationNotFound,
+    GoingAway,
+    Internal,
+    InvalidArgument,
+    Malformed,
+    ModelNotFound,
+    NoWorkers,
+    QueueFull,
+    QueueTimeout,
+    RouterUnavailable,
+    SlowConsumer,
+    StoreUnavailable,
+    StreamwayError,
+    TooLarge,
+    TooManyGenerations,
+    Unauthenticated,
+    WorkerLost,
+)
+from streamway.errors.table import TABLE, Row, reason_name
+from streamway.errors.translate import from_rpc_error, from_status, to_openai_body, to_status
+
+__all__ = [
+    "TABLE",
+    "Cancelled",
+    "ContextLengthExceeded",
+    "DeadlineExceeded",
+    "DuplicateId",
+    "EngineFailed",
+    "EngineRejected",
+    "EventsExpired",
+    "GenerationNotFound",
+    "GoingAway",
+    "Internal",
+    "InvalidArgument",
+    "Malformed",
+    "ModelNotFound",
+    "NoWorkers",
+    "QueueFull",
+    "QueueTimeout",
+    "RouterUnavailable",
+    "Row",
+    "SlowConsumer",
+    "StoreUnavailable",
+    "StreamwayError",
+    "TooLarge",
+    "TooManyGenerations",
+    "Unauthenticated",
+    "WorkerLost",
+    "from_rpc_error",
+    "from_status",
+    "reason_name",
+    "to_openai_body",
+    "to_status",
+]

@@ -1,0 +1,91 @@
+"""The gRPC server of a service: health, reflection and channelz beside its own RPCs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+from grpc_channelz.v1 import channelz
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from streamway.auth import ApiKeys, refuse_open_exposure
+from streamway.config.shared import SharedSettings
+from streamway.rpc.interceptors import AuthInterceptor, ErrorInterceptor
+from streamway.rpc.options import server_options
+from streamway.runtime.process import StartError
+
+
+@dataclass(frozen=True)
+class MountedService:
+    """One servicer and how it is added: `add` is the generated `add_…Servicer_to_server`, `name` the full proto name."""
+
+    name: str
+    servicer: Any
+    add: Callable[[Any, grpc.aio.Server], None]
+
+
+class MeshServer:
+    """Listens on `host:port` and serves `services`. Interceptors run in the order telemetry, errors, authentication.
+
+    `port` 0 takes a free one; `address` tells which after `start`.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        shared: SharedSettings,
+        services: Sequence[MountedService],
+        *,
+        telemetry: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        refuse_open_exposure(host, shared)
+        token = shared.mesh_token.get_secret_value() if shared.mesh_token else None
+        keys = ApiKeys.read(shared.api_keys_file) if shared.api_keys_file else None
+        self._host = host
+        self._port = port
+        self._services = services
+        self._server = grpc.aio.server(
+            interceptors=[*telemetry, ErrorInterceptor(), AuthInterceptor(token, keys)],
+            options=server_options(shared.max_message_bytes),
+        )
+        self._health = health.aio.HealthServicer()
+        for service in services:
+            service.add(service.servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        channelz.add_channelz_servicer(self._server)
+        names = [service.name for service in services]
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, "host:port"."""
+        return f"{self._host}:{self._port}"
+
+    async def start(self) -> None:
+        """Listens, but reports NOT_SERVING until `serving(True)`. Raises StartError when the port is taken."""
+        await self.serving(False)
+        try:
+            self._port = self._server.add_insecure_port(self.address)
+        except RuntimeError:
+            raise StartError(
+                f"gRPC port {self.address} is not free; stop what listens there or set another port"
+            ) from None
+        await self._server.start()
+
+    async def serving(self, yes: bool) -> None:
+        """Sets the health status of the process ("") and of each service."""
+        status = health_pb2.HealthCheckResponse.SERVING if yes else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *(service.name for service in self._services)):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls, waits up to `grace_s` for running ones, then cancels them."""
+        await self._server.stop(grace_s)
+
+    async def wait(self) -> None:
+        """Returns when the server has stopped."""
+        await self._server.wait_for_termination()

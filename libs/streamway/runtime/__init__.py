@@ -1,0 +1,1 @@
+"""The process: its loop, signals, tasks, clock and ids."""

@@ -1,0 +1,1 @@
+"""Logs, metrics, traces, and the request context that ties them together."""

@@ -1,0 +1,1 @@
+"""Modules generated from `protos/streamway/v1` by `make gen`."""

@@ -1,0 +1,1 @@
+"""Valkey or Redis: connections, key names, leases."""

@@ -1,0 +1,39 @@
+"""Every key name, in one place. The part in braces is the Cluster hash tag: keys with one tag share a slot."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+TaskClass = Literal["interactive", "bulk"]
+CLASSES: Final[tuple[TaskClass, ...]] = ("interactive", "bulk")  # highest first
+LANE_GROUP: Final = "workers"
+
+
+def task_class(priority: int) -> TaskClass:
+    """The class a priority (−128 … 127) belongs to."""
+    return "bulk" if priority < 0 else "interactive"
+
+
+def lane(worker: str, class_: TaskClass) -> str:
+    """Stream of tasks for one worker and class."""
+    return f"sw:lane:{{{worker}}}:{class_}"
+
+
+def generation(generation_id: str) -> str:
+    """Hash with a generation's request, owner and state."""
+    return f"sw:gen:{{{generation_id}}}"
+
+
+def lease(kind: str, id_: str) -> str:
+    """Hash of one registered process; expires when it is not renewed. Kinds: worker, router, cachenode."""
+    return f"sw:{kind}:{{{id_}}}"
+
+
+def lease_index(kind: str) -> str:
+    """Sorted set of the ids of one kind by the Unix millisecond their lease ends, so that nobody has to SCAN."""
+    return f"sw:{kind}s"
+
+
+def cache_entry(partition: str, key: str) -> str:
+    """Hash of one cache entry."""
+    return f"sw:cache:{{{partition}}}:{key}"

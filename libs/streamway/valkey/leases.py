@@ -1,0 +1,97 @@
+"""Leases: how processes find each other. A registration with an expiry, renewed by a heartbeat.
+
+sw:workers            zset   adapter-0 → 1764442000000 (when its lease ends, Unix ms)
+sw:worker:{adapter-0} hash   address, models, slots, load …; expires with the lease
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+from redis.exceptions import RedisError
+
+from streamway.runtime.clock import Clock
+from streamway.valkey import keys
+from streamway.valkey.connection import Valkey
+
+_log = structlog.get_logger("leases")
+
+
+class Lease:
+    """Keeps one process registered under `kind` and `id_` as long as `hold` runs.
+
+    `fields` is asked anew at each renewal, so it can carry the current load. `lease_s` is how long a silent process still
+    counts; it is renewed each third of that.
+    """
+
+    def __init__(
+        self,
+        valkey: Valkey,
+        clock: Clock,
+        kind: str,
+        id_: str,
+        fields: Callable[[], Mapping[str, str]],
+        lease_s: float = 3.0,
+    ) -> None:
+        self._valkey = valkey
+        self._clock = clock
+        self._kind = kind
+        self._id = id_
+        self._fields = fields
+        self._lease_ms = int(lease_s * 1000)
+
+    async def renew(self) -> None:
+        """Writes the registration once. Raises RedisError."""
+        key = keys.lease(self._kind, self._id)
+        now_ms = int(self._clock.unix() * 1000)
+        async with self._valkey.pipeline(transaction=False) as pipe:
+            pipe.hset(key, mapping=dict(self._fields()))
+            pipe.pexpire(key, self._lease_ms)
+            pipe.zadd(keys.lease_index(self._kind), {self._id: now_ms + self._lease_ms})
+            # Whoever has been gone for a minute is forgotten; the index stays as small as the mesh.
+            pipe.zremrangebyscore(keys.lease_index(self._kind), 0, now_ms - 60_000)
+            await pipe.execute()
+
+    async def hold(self) -> None:
+        """Renews until cancelled. An unreachable store is logged once and tried again: the process goes on serving."""
+        lost = False
+        while True:
+            try:
+                await self.renew()
+                if lost:
+                    _log.info("lease_regained", kind=self._kind, id=self._id)
+                lost = False
+            except (RedisError, OSError) as problem:
+                if not lost:
+                    _log.warning("lease_not_renewed", kind=self._kind, id=self._id, problem=type(problem).__name__)
+                lost = True
+            await asyncio.sleep(self._lease_ms / 3000)
+
+    async def release(self) -> None:
+        """Removes the registration, so that nobody waits for its expiry. Never raises."""
+        try:
+            async with self._valkey.pipeline(transaction=False) as pipe:
+                pipe.zrem(keys.lease_index(self._kind), self._id)
+                pipe.delete(keys.lease(self._kind, self._id))
+                await pipe.execute()
+        except (RedisError, OSError):
+            _log.info("lease_left_to_expire", kind=self._kind, id=self._id)
+
+
+async def list_leases(valkey: Valkey, clock: Clock, kind: str) -> dict[str, dict[str, str]]:
+    """The fields of every live process of one kind, by id. Raises RedisError."""
+    now_ms = int(clock.unix() * 1000)
+    ids = [raw.decode() for raw in await valkey.zrangebyscore(keys.lease_index(kind), now_ms, "+inf")]
+    if not ids:
+        return {}
+    async with valkey.pipeline(transaction=False) as pipe:
+        for id_ in ids:
+            pipe.hgetall(keys.lease(kind, id_))
+        found = await pipe.execute()
+    return {
+        id_: {name.decode(): value.decode() for name, value in fields.items()}
+        for id_, fields in zip(ids, found, strict=True)
+        if fields
+    }

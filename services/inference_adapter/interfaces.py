@@ -1,0 +1,108 @@
+"""What the inference-adapter needs from an engine.
+
+The engine calls back instead of being iterated: a task switch for each token costs more than the token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamway.errors import StreamwayError
+from streamway.v1 import common_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """A model an engine serves. `context_tokens` 0: unknown."""
+
+    name: str
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine is. `slots` is how many generations it runs side by side; `pid` 0: not started by us."""
+
+    kind: str
+    address: str
+    models: tuple[EngineModel, ...]
+    slots: int
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """How busy an engine says it is. `kv_used` (0 … 1) is None where it does not tell."""
+
+    running: int
+    waiting: int
+    kv_used: float | None = None
+
+
+class EngineSink(Protocol):
+    """Where one engine call puts what it makes. Called on the event loop, in order, never after `abort`.
+
+    `started` at most once; then `piece` any number of times; then exactly one of `ended` and `failed`. A call that fails
+    before it starts calls `failed` alone.
+    """
+
+    def started(self) -> None:
+        """The engine has accepted the request and works on it."""
+        ...
+
+    def piece(
+        self,
+        choice: int,
+        text: str,
+        *,
+        raw_delta: bytes = b"",
+        finish_reason: str = "",
+        token_ids: tuple[int, ...] = (),
+    ) -> None:
+        """One chunk of the answer. `text` is cut at a code-point border; `raw_delta` is JSON, see `Token.raw_delta`."""
+        ...
+
+    def ended(self, usage: common_pb2.Usage | None) -> None:
+        """The engine has said all; every choice had its finish reason. `usage` is None when the engine does not count."""
+        ...
+
+    def failed(self, error: StreamwayError) -> None:
+        """The engine refused (`EngineRejected`, `ContextLengthExceeded`) or broke (`EngineFailed`)."""
+        ...
+
+
+class EngineCall(Protocol):
+    """One running engine call."""
+
+    def abort(self) -> None:
+        """Stops it at once and frees its slot; idempotent. The sink is not called any more."""
+        ...
+
+
+class Backend(Protocol):
+    """One engine."""
+
+    async def start(self) -> None:
+        """Starts or finds the engine and waits until it answers. Raises StartError with what to do."""
+        ...
+
+    def info(self) -> EngineInfo:
+        """What the engine is; valid after `start`."""
+        ...
+
+    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> EngineCall:
+        """Starts one engine call. Never raises and never blocks: failures go to the sink, not before this returns."""
+        ...
+
+    async def load(self) -> EngineLoad:
+        """How busy the engine is. Raises EngineFailed when it does not answer: the worker then reports unhealthy."""
+        ...
+
+    async def failed(self) -> None:
+        """Returns when the engine's process has ended by itself; never for an engine that was not started by us."""
+        ...
+
+    async def close(self) -> None:
+        """Aborts every call and ends an engine that `start` started."""
+        ...

@@ -1,0 +1,1 @@
+"""I/O around the core of the inference-adapter."""
