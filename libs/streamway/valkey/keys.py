@@ -24,6 +24,16 @@ def generation(generation_id: str) -> str:
     return f"sw:gen:{{{generation_id}}}"
 
 
+def response(generation_id: str) -> str:
+    """Stream of a generation's events: its response channel, in code the journal."""
+    return f"sw:resp:{{{generation_id}}}"
+
+
+def dead(model: str) -> str:
+    """Stream of the tasks of one model that were given up, with their history."""
+    return f"sw:dead:{model}"
+
+
 def lease(kind: str, id_: str) -> str:
     """Hash of one registered process; expires when it is not renewed. Kinds: worker, router, cachenode."""
     return f"sw:{kind}:{{{id_}}}"
