@@ -40,12 +40,13 @@ async def begin_call(
     while True:
         session = await sessions.session()
         try:
+            # The copy first: a begin that names a copy which is not there would make every other copy look stale.
+            place = await ensure_copy(session, copy, place)
             answer = await functions.begin(
                 session, copy.generation, epoch, copy.ref, worker, payload, again=again, ttl_ms=ttl_ms
             )
             if isinstance(answer, Began):
                 entries = await read_until(session, copy.generation, Cursor(epoch, answer.start))
-                place = await ensure_copy(session, copy, place)
             elif not isinstance(answer, NeverBegan):
                 return answer
         except LinkLost:
@@ -60,7 +61,7 @@ async def begin_call(
 async def ensure_copy(session: Session, copy: TaskCopy, place: Place) -> Place:
     """Where a task copy lies; adds it again, as it was, if the store lost it between its reading and this session.
 
-    Without it nobody would take over. An entry with the same id but another ref is another copy.
+    An entry with the same id but another ref is another copy.
     """
     reply = await session.call("XRANGE", place.lane, place.entry, place.entry)
     if has_ref(reply, copy.ref):

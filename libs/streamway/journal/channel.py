@@ -7,7 +7,7 @@
             ReadTail   │  │  └─────────────► BROKEN ◄──────────────────┘
                        ▼  │                    │ Connected: ReadTail
       ┌─────────────► TAIL ◄───────────────────┘
-      │                │  no channel, or a higher epoch ──────────────► STOPPED
+      │                │  no channel, a higher epoch, another's end ──► STOPPED
       │ moved          ▼
       │            COPY, ADDING: is my task copy still there? else add it again
       │                │
@@ -198,6 +198,8 @@ class Channel:
             return self._stop(s.StopReason.EXPIRED)
         if event.tail.epoch > self._begun.epoch:
             return self._stop(s.StopReason.FENCED)
+        if event.ended and event.tail.epoch < self._begun.epoch:
+            return self._stop(s.StopReason.ENDED)
         self._tail = event.tail
         if self._own[-1].kind is Kind.END and event.tail == self._own[-1].id:
             # The generation has ended: no copy is needed to protect it, and a new one would be one more to read.
@@ -243,6 +245,8 @@ class Channel:
             return self._stop(s.StopReason.FENCED)
         if tail.epoch == self._begun.epoch:
             return self._go_on(tail, now)
+        if event.ended:
+            return self._stop(s.StopReason.ENDED)
         present = set(event.ids)
         missing = [entry for entry in (*self._begun.before, *self._own) if entry.id not in present]
         if missing[0].id < tail:

@@ -21,6 +21,7 @@ class StopReason(Enum):
 
     FENCED = "fenced"  # another call has begun
     EXPIRED = "expired"  # there is no channel
+    ENDED = "ended"  # the store lost this call's begin, and the call it had fenced ended the generation
 
 
 class Place(NamedTuple):
@@ -60,9 +61,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class TailRead:
-    """The id of the channel's newest entry; None: there is no channel."""
+    """The id of the channel's newest entry, and whether it is an end. `tail` None: there is no channel."""
 
     tail: Cursor | None
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,10 @@ class CopySeen:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRead:
-    """The ids of all entries of the channel, in order."""
+    """The ids of all entries of the channel, in order, and whether the last is an end."""
 
     ids: Sequence[Cursor]
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

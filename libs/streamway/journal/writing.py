@@ -113,7 +113,7 @@ class Writing:
     def _perform(self, effect: s.Effect) -> None:
         match effect:
             case s.ReadTail():
-                self._ask(("XREVRANGE", self._key, "+", "-", "COUNT", 1), lambda reply: s.TailRead(_tail(reply)))
+                self._ask(("XREVRANGE", self._key, "+", "-", "COUNT", 1), _tail_read)
             case s.ReadCopy(place, ref):
                 command = ("XRANGE", place.lane, place.entry, place.entry)
                 self._ask(command, lambda reply: s.CopyRead(has_ref(reply, ref)))
@@ -121,7 +121,7 @@ class Writing:
                 fields = [part for pair in copy.fields().items() for part in pair]
                 self._ask(("XADD", lane, "*", *fields), lambda reply: s.CopyAdded(reply.decode()))
             case s.ReadChannel():
-                self._ask(("XRANGE", self._key, "-", "+"), lambda reply: s.ChannelRead([_id(row) for row in reply]))
+                self._ask(("XRANGE", self._key, "-", "+"), _channel_read)
             case s.Restore(expected, entries):
                 answer = self._answer(lambda reply: s.Restored(reply == 1))
                 send_restore(self._session, self._generation, expected, entries, answer)
@@ -179,8 +179,16 @@ def _id(row: Reply) -> Cursor:
     return Cursor(int(epoch), int(position))
 
 
-def _tail(reply: Reply) -> Cursor | None:
-    return _id(reply[0]) if reply else None
+def _ends(row: Reply) -> bool:
+    return row[1][row[1].index(b"kind") + 1] == b"end"
+
+
+def _tail_read(reply: Reply) -> s.TailRead:
+    return s.TailRead(_id(reply[0]), _ends(reply[0])) if reply else s.TailRead(None)
+
+
+def _channel_read(reply: Reply) -> s.ChannelRead:
+    return s.ChannelRead([_id(row) for row in reply], bool(reply) and _ends(reply[-1]))
 
 
 def has_ref(reply: Reply, ref: str) -> bool:

@@ -232,6 +232,10 @@ class Worker(Actor):
         self.polling = True
         self.spawn(self._read(">"))
 
+    def look_at_own(self) -> None:
+        """A read that seemed lost may have been executed later: what it gave is pending here and known to nobody."""
+        self.spawn(self._read("0"))
+
     async def _read(self, start: str) -> None:
         session = await self.session()
         try:

@@ -70,7 +70,9 @@ class Watch:
         left = copies_of(self._store, self._world.lanes).values()
         for copy in dropped:
             if copy is not None and not any(other.attempt >= copy.attempt for other in left):
-                self._world.problem(f"(7) copy {copy.ref} of attempt {copy.attempt} acknowledged, and nothing else left")
+                self._world.problem(
+                    f"(7) copy {copy.ref} of attempt {copy.attempt} acknowledged, and nothing else left"
+                )
 
     def lost(self) -> None:
         """The store lost writes. If that took every copy, only a worker that lives can bring the task back."""

@@ -47,9 +47,7 @@ class Model:
         self.late: list[deque[tuple[Argument, ...]]] = []
         self.watch = Watch(world, store, self.workers)
         # Faults of a schedule: some kinds are absent, some are frequent, so that each is also seen by itself.
-        self.rate = {
-            fault: draw.choice((0.0, 0.3, 1.0)) for fault in ("break", "crash", "pause", "sweep", "reader")
-        }
+        self.rate = {fault: draw.choice((0.0, 0.3, 1.0)) for fault in ("break", "crash", "pause", "sweep", "reader")}
         self.rate["loss"] = draw.choice((0.0, 0.0, 0.3, 0.6))
         for lane in world.lanes:
             store.execute("setup", ("XGROUP", "CREATE", lane, keys.LANE_GROUP, "0", "MKSTREAM"))
@@ -82,10 +80,16 @@ class Model:
             if worker.alive and not worker.paused:
                 if worker.wire is not None and not worker.polling:
                     yield 0.3, f"{worker.name} polls", worker.poll
+                if worker.wire is not None:
+                    yield 0.05, f"{worker.name} looks at its own", worker.look_at_own
                 for call in worker.calls:
                     if call.can_make:
                         tokens = 1 + (len(call.events) % 3)
-                        yield 2.0, f"{worker.name} call {call.number} makes {tokens}", lambda c=call, n=tokens: c.make(n)
+                        yield (
+                            2.0,
+                            f"{worker.name} call {call.number} makes {tokens}",
+                            lambda c=call, n=tokens: c.make(n),
+                        )
         for reader in self.readers:
             if reader.mailbox:
                 yield 2.0, f"{reader.name} live event", reader.take
@@ -209,6 +213,7 @@ class Model:
         """Nothing moves: asks for more work, and says whether there was none."""
         copies = self._copies()
         for worker in self.workers:
+            worker.look_at_own()
             if not worker.polling:
                 worker.poll()
         for index, reclaimer in enumerate(self.reclaimers):
@@ -231,7 +236,9 @@ class Model:
         return sum(int(self.store.ask("XLEN", lane)) for lane in self.world.lanes)
 
 
-def run(store: ModelStore, build: Build, seed: int, choices: list[int] | None = None, length: int | None = None) -> Outcome:
+def run(
+    store: ModelStore, build: Build, seed: int, choices: list[int] | None = None, length: int | None = None
+) -> Outcome:
     """Runs one schedule: `choices` if given, else `length` random ones (by default drawn, 60 … 300)."""
     model = Model(store, build, seed)
     draw = random.Random(seed ^ 0x5EED)
