@@ -22,6 +22,7 @@ from streamway.v1 import common_pb2, journal_pb2
 
 # An epoch is the attempt with this many random bits behind it.
 EPOCH_RANDOM_BITS: Final = 20
+_BEFORE_CALLS: Final = Line(((0, 1),))
 
 
 def attempt_of(epoch: int) -> int:
@@ -89,6 +90,17 @@ class Entry(NamedTuple):
             return cls(int(epoch), int(values[b"first"]), int(last), kind, values[b"payload"], begin)
         except KeyError as missing:
             raise ValueError(f"entry {id_!r} has no field {missing}") from None
+
+
+class Tail(NamedTuple):
+    """The newest entry of a channel, and the begin of its epoch; None before the first engine call."""
+
+    entry: Entry
+    begin: Begin | None
+
+    @property
+    def line(self) -> Line:
+        return self.begin.line if self.begin is not None else _BEFORE_CALLS
 
 
 def parse_entries(reply: Any) -> list[Entry]:

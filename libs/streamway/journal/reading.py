@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from streamway.journal.cursor import START, Cursor
-from streamway.journal.entries import Begin, Entry, Kind, on_line, parse_entries
+from streamway.journal.entries import Entry, Tail, on_line, parse_entries
 from streamway.journal.line import Line
 from streamway.journal.merge import ChannelView, Continues, Resumption, judge
 from streamway.valkey import keys
 from streamway.valkey.session import Session
-
-_BEFORE_CALLS: Final = Line(((0, 1),))
-
-
-class Tail(NamedTuple):
-    """The newest entry of a channel, and the begin of its epoch; None before the first engine call."""
-
-    entry: Entry
-    begin: Begin | None
-
-    @property
-    def line(self) -> Line:
-        return self.begin.line if self.begin is not None else _BEFORE_CALLS
 
 
 async def read_tail(session: Session, generation: str) -> Tail | None:
@@ -73,8 +60,3 @@ async def read_channel(
     entries = parse_entries(await session.call("XRANGE", key, after, str(view.tail), "COUNT", limit))
     reached = entries[-1].id if entries else view.tail
     return Read(outcome, on_line(entries, view.line), reached, more=reached < view.tail)
-
-
-def ended(entries: list[Entry]) -> bool:
-    """Whether the last of these is the end of the generation."""
-    return bool(entries) and entries[-1].kind is Kind.END

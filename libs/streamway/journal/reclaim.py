@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from streamway.journal.entries import Kind, attempt_of
-from streamway.journal.reading import Tail
+from streamway.journal.entries import Kind, Tail, attempt_of
 from streamway.lanes.task import TaskCopy
 
 # After this many deliveries a task goes to the dead lane instead of to another worker.

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import structlog
 
 from streamway.journal import functions
-from streamway.journal.entries import attempt_of, parse_entries
-from streamway.journal.reading import Tail, read_tail
+from streamway.journal.entries import Tail, attempt_of, parse_entries
+from streamway.journal.reading import read_tail
 from streamway.journal.reclaim import MOST_ATTEMPTS, Fate, GiveUp, Requeue, decide
 from streamway.journal.signals import Place
 from streamway.lanes.task import TaskCopy

@@ -180,7 +180,8 @@ def _id(row: Reply) -> Cursor:
 
 
 def _ends(row: Reply) -> bool:
-    return row[1][row[1].index(b"kind") + 1] == b"end"
+    fields: list[bytes] = row[1]
+    return fields[fields.index(b"kind") + 1] == b"end"
 
 
 def _tail_read(reply: Reply) -> s.TailRead:
@@ -195,5 +196,5 @@ def has_ref(reply: Reply, ref: str) -> bool:
     """Whether the one entry asked for is there and is this copy."""
     if not reply:
         return False
-    fields = reply[0][1]
+    fields: list[bytes] = reply[0][1]
     return dict(zip(fields[::2], fields[1::2], strict=True)).get(b"ref") == ref.encode()

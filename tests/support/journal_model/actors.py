@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import zlib
 from collections import deque
@@ -25,6 +26,7 @@ from streamway.lanes.task import TaskCopy
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.session import LinkLost, StoreRefused
+
 from tests.support.journal_model.wire import Actor, ModelSession
 
 GENERATION = "g"
@@ -42,7 +44,6 @@ class Build:
     read: Callable[..., Awaitable[Read]] = read_channel
     random_bits: bool = True
     scripts: dict[str, str] = field(default_factory=dict)
-    ref_of: Callable[[TaskCopy, Place], str] = lambda copy, _: copy.ref
 
 
 class Dead:
@@ -262,7 +263,6 @@ class Worker(Actor):
             return
 
     def _take(self, copy: TaskCopy, place: Place) -> None:
-        copy = TaskCopy(copy.generation, copy.attempt, self.world.build.ref_of(copy, place))
         for call in self.calls:
             if call.writing.channel.running and call.writing.channel.begun.copy.ref == copy.ref:
                 call.writing.copy_seen(*place)
@@ -322,10 +322,8 @@ class ReclaimerActor(Actor):
         self.spawn(self._sweep(lane, gone, owner_gone=owner_gone))
 
     async def _sweep(self, lane: str, gone: frozenset[str], *, owner_gone: bool) -> None:
-        try:
+        with contextlib.suppress(LinkLost, StoreRefused):
             await self.reclaimer.sweep(lane, gone.__contains__, owner_gone=owner_gone)
-        except (LinkLost, StoreRefused):
-            pass
         self.busy = False
 
 
@@ -388,7 +386,7 @@ class Reader(Actor):
                 self._diverge(diverged)
         for entry in read.entries:
             for event in decode_events(entry):
-                self._receive(event, entry.begin.line if entry.begin is not None else None, from_channel=True)
+                self._receive(event, entry.begin.line if entry.begin is not None else None, from_channel=not moved)
 
     def _receive(self, event: common_pb2.Event, line: Line | None, *, from_channel: bool = False) -> None:
         verdict = self.merger.receive(event.epoch, event.first_position or event.position, event.position, line)

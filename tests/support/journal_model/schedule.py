@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from streamway.journal.entries import Kind
 from streamway.valkey import keys
 from streamway.valkey.session import Argument
+
 from tests.support.journal_model.actors import Build, Reader, ReclaimerActor, Router, Worker, World
 from tests.support.journal_model.checks import Watch, channel_of, check_end
 from tests.support.journal_model.store import ModelStore
 from tests.support.journal_model.wire import Actor, ModelSession
+
+_CHOICE_BITS = 30
 
 Step = tuple[float, str, Callable[[], None]]
 
@@ -25,7 +28,6 @@ class Outcome:
     problems: list[str]
     choices: list[int]
     trace: list[str]
-    steps: int
 
 
 class Model:
@@ -105,7 +107,7 @@ class Model:
         if self.rate["loss"] and world.promised:
             yield 0.15 * self.rate["loss"], "the store loses writes", self._lose
         if world.timers:
-            yield 2.0, "a timer", lambda: world.timers.pop(0)()
+            yield 2.0, "a timer", self._fire
 
     def _faults(self, actor: Actor) -> Iterator[Step]:
         if not actor.alive:
@@ -119,6 +121,9 @@ class Model:
         if actor is not self.router:
             yield 0.1 * self.rate["crash"], f"{actor.name} crashes", lambda: self._crash(actor)
             yield 0.06 * self.rate["pause"], f"{actor.name} pauses", lambda: setattr(actor, "paused", True)
+
+    def _fire(self) -> None:
+        self.world.timers.pop(0)()
 
     def _move(self, wire: ModelSession) -> None:
         """Everything that waits on a connection, and up to three rounds of what follows from it."""
@@ -167,6 +172,17 @@ class Model:
         for actor in self.actors:
             actor.break_wire()
         self.watch.lost()
+
+    def pick(self, choice: int) -> tuple[str, Callable[[], None]]:
+        """The step a choice stands for: a point on the line of all that can happen now, each as long as its weight."""
+        self.world.now += 0.001
+        steps = [step for step in self.steps() if step[0] > 0]
+        point = choice / (1 << _CHOICE_BITS) * sum(weight for weight, _, _ in steps)
+        for weight, label, act in steps:
+            point -= weight
+            if point < 0:
+                return label, act
+        return steps[-1][1:]
 
     # --- Coming to rest
 
@@ -236,35 +252,29 @@ class Model:
         return sum(int(self.store.ask("XLEN", lane)) for lane in self.world.lanes)
 
 
-def run(
-    store: ModelStore, build: Build, seed: int, choices: list[int] | None = None, length: int | None = None
-) -> Outcome:
-    """Runs one schedule: `choices` if given, else `length` random ones (by default drawn, 60 … 300)."""
+def run(store: ModelStore, build: Build, seed: int, choices: list[int] | None = None) -> Outcome:
+    """Runs one schedule: the `choices` if given, else 60 … 300 drawn ones. An exception in an actor is a problem too."""
     model = Model(store, build, seed)
     draw = random.Random(seed ^ 0x5EED)
-    length = length if length is not None else draw.randint(60, 300)
-    source: Iterator[int] = iter(choices) if choices is not None else (draw.getrandbits(30) for _ in range(length))
+    drawn = (draw.getrandbits(_CHOICE_BITS) for _ in range(draw.randint(60, 300)))
     made: list[int] = []
     trace: list[str] = []
-    for choice in source:
-        steps = [step for step in model.steps() if step[0] > 0]
-        made.append(choice)
-        point = choice / (1 << 30) * sum(step[0] for step in steps)
-        for weight, label, act in steps:
-            point -= weight
-            if point < 0:
-                trace.append(label)
-                model.world.now += 0.001
-                act()
-                break
-        model.watch.step()
-        if model.world.problems:
-            return Outcome(model.world.problems, made, trace, len(made))
-    trace.append("--- rest ---")
-    model.settle()
-    if not model.world.problems:
-        check_end(model.world, store, model.readers)
-    return Outcome(model.world.problems, made, trace, len(made))
+    try:
+        for choice in choices if choices is not None else drawn:
+            made.append(choice)
+            label, act = model.pick(choice)
+            trace.append(label)
+            act()
+            model.watch.step()
+            if model.world.problems:
+                return Outcome(model.world.problems, made, trace)
+        trace.append("--- rest ---")
+        model.settle()
+        if not model.world.problems:
+            check_end(model.world, store, model.readers)
+    except Exception as error:
+        model.world.problem(f"{type(error).__name__}: {error}")
+    return Outcome(model.world.problems, made, trace)
 
 
 def shrink(store: ModelStore, build: Build, seed: int, choices: list[int], budget: int = 150) -> Outcome:

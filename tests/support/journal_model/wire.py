@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 import hiredis
-
 from streamway.valkey.session import Argument, LinkLost, Reply, StoreRefused
+
 from tests.support.journal_model.store import ModelStore
 
 
@@ -113,7 +113,7 @@ class Procedure:
             self.done = True
             return
         if isinstance(waits, _Connect):
-            self._actor.when_connected(lambda session: self._resume(session))
+            self._actor.when_connected(self._resume)
             return
         self._waits_on = waits.session
         waits.session.send(waits.command, self._resume)
