@@ -28,7 +28,7 @@ def refuse_open_exposure(host: str, shared: SharedSettings) -> None:
             ("STREAMWAY_MESH_TOKEN", shared.mesh_token),
             ("STREAMWAY_API_KEYS_FILE", shared.api_keys_file),
         )
-        if value is None or value == ""
+        if value is None
     ]
     if missing:
         raise StartError(

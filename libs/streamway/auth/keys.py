@@ -58,7 +58,10 @@ class ApiKeys:
                     f"row {number} of the API keys file {path} needs 'hash' (64 hex digits, see `streamway keys hash`) "
                     "and 'tenant' (letters, digits, _ . -)"
                 )
-            tenants[digest] = tenant
+            if tenants.setdefault(digest, tenant) != tenant:
+                raise StartError(
+                    f"row {number} of the API keys file {path} gives another tenant to a key listed before"
+                )
         return cls(tenants)
 
     def identify(self, key: str) -> Identity | None:

@@ -15,6 +15,7 @@ from streamway.auth import ApiKeys, refuse_open_exposure
 from streamway.config.shared import SharedSettings
 from streamway.rpc.interceptors import AuthInterceptor, ErrorInterceptor
 from streamway.rpc.options import server_options
+from streamway.runtime.address import host_port
 from streamway.runtime.process import StartError
 
 
@@ -63,7 +64,7 @@ class MeshServer:
     @property
     def address(self) -> str:
         """Where it listens, "host:port"."""
-        return f"{self._host}:{self._port}"
+        return host_port(self._host, self._port)
 
     async def start(self) -> None:
         """Listens, but reports NOT_SERVING until `serving(True)`. Raises StartError when the port is taken."""

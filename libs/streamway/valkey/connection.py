@@ -8,8 +8,8 @@ import redis.asyncio
 import structlog
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import AuthenticationError, BusyLoadingError, ConnectionError, RedisError, TimeoutError
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from streamway.runtime.process import StartError
 
@@ -26,29 +26,33 @@ async def connect(url: str, *, start_timeout_s: float = 15.0, command_timeout_s:
     Ordinary commands run on this client's pool and are retried once on a broken connection. Blocking reads must use
     `blocking_client` instead. Raises StartError when nothing answers, the password is wrong, or keys may be evicted.
     """
-    client = Valkey.from_url(
-        url,
-        socket_timeout=command_timeout_s,
-        socket_connect_timeout=2.0,
-        retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 1),
-        retry_on_error=[ConnectionError],
-        health_check_interval=15,
-    )
+    try:
+        client = Valkey.from_url(
+            url,
+            socket_timeout=command_timeout_s,
+            socket_connect_timeout=2.0,
+            retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 1),
+            retry_on_error=[ConnectionError],
+            health_check_interval=15,
+        )
+    except ValueError:
+        raise StartError(
+            f"STREAMWAY_VALKEY_URL {_shown(url)} is not redis://host:port/db, rediss://… or unix:///path"
+        ) from None
     try:
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((ConnectionError, TimeoutError, BusyLoadingError)),
-            wait=wait_exponential_jitter(initial=0.05, max=1.0),
+            retry=retry_if_exception(_may_pass),
+            wait=wait_random_exponential(multiplier=0.05, max=1.0),
             stop=stop_after_delay(start_timeout_s),
             reraise=True,
         ):
             with attempt:
                 await client.ping()
         await _check(client)
-    except AuthenticationError:
-        await client.aclose()
-        raise StartError(f"{_shown(url)} refuses the password; check STREAMWAY_VALKEY_URL") from None
     except (RedisError, OSError) as problem:
         await client.aclose()
+        if _refused(problem):
+            raise StartError(f"{_shown(url)} refuses the password; check STREAMWAY_VALKEY_URL") from None
         raise StartError(
             f"Valkey does not answer at {_shown(url)} ({type(problem).__name__}); start it or set STREAMWAY_VALKEY_URL"
         ) from None
@@ -80,7 +84,17 @@ async def _check(client: Valkey) -> None:
         raise StartError(f"the server's maxmemory-policy is {policy}, which may drop tasks; set it to {_SAFE_POLICY}")
 
 
+def _may_pass(problem: BaseException) -> bool:
+    """True for what waiting may cure."""
+    return isinstance(problem, ConnectionError | TimeoutError) and not _refused(problem)
+
+
+def _refused(problem: BaseException) -> bool:
+    """True for a missing or wrong password, which redis-py counts among, and hides behind, connection errors."""
+    return isinstance(problem, AuthenticationError) or isinstance(problem.__cause__, AuthenticationError)
+
+
 def _shown(url: str) -> str:
-    """The URL without its password."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    """The URL without its password, which may stand before an `@` or in the query."""
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else scheme.rpartition("@")[2]
