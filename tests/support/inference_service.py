@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
+
 from streamway.config import SharedSettings
 from streamway.errors import StreamwayError
 from streamway.rpc import MeshServer, MountedService

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+
 from streamway.attach import AttachClient, AttachPool
 from streamway.config import SharedSettings
 from streamway.errors import StreamwayError, Unauthenticated, WorkerLost
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
-
 from tests.support.inference_service import HandServer, HandWorker, failed, finished, started, token
 from tests.support.ports import free_port
 
