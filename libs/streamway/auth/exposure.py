@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from streamway.config.shared import SharedSettings
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Self
 import yaml
 
 from streamway.auth.identity import Identity
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")

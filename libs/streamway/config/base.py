@@ -18,7 +18,7 @@ import yaml
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 # Every prefix that exists, so that a misspelt one is told from another service's.
 SERVICE_PREFIXES: Final = {

@@ -16,7 +16,7 @@ from streamway.config.shared import SharedSettings
 from streamway.rpc.interceptors import AuthInterceptor, ErrorInterceptor
 from streamway.rpc.options import server_options
 from streamway.runtime.address import host_port
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,10 @@ from typing import Any, Protocol
 import structlog
 import uvloop
 
+from streamway.runtime.start import StartError
+
+__all__ = ["Service", "StartError", "run"]
+
 _log = structlog.get_logger("runtime")
 
 
@@ -34,10 +38,6 @@ class Service(Protocol):
     async def close(self) -> None:
         """Releases everything."""
         ...
-
-
-class StartError(Exception):
-    """The process cannot start. The message is one line and says what to do."""
 
 
 def run(build: Callable[[], Awaitable[Service] | Service]) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamway.runtime.address import host_port
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 # A scrape that runs while the process closes may take this long to end.
 _CLOSE_S: Final = 1.0

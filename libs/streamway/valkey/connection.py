@@ -11,7 +11,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 Valkey = redis.asyncio.Redis
 

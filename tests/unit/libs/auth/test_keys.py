@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+
 from streamway.auth import ANONYMOUS, ApiKeys, Identity, hash_key, is_loopback, refuse_open_exposure
 from streamway.auth.keys import same_secret
 from streamway.config import SharedSettings

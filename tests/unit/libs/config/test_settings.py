@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
+
 from streamway.config import ServiceSettings, SharedSettings, load
 from streamway.runtime.process import StartError
 

@@ -9,6 +9,7 @@ import pytest
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
+
 from streamway import errors
 from streamway.errors import TABLE, StreamwayError, from_rpc_error, from_status, reason_name, to_openai_body, to_status
 from streamway.v1.common_pb2 import ErrorReason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from streamway.rpc.options import client_options, server_options
 
 CLIENT = dict(client_options(4096))

@@ -15,6 +15,8 @@ from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import SecretStr
+from structlog.testing import capture_logs
+
 from streamway.auth import hash_key
 from streamway.config import SharedSettings
 from streamway.errors import EngineRejected, InvalidArgument, QueueFull, StreamwayError, from_rpc_error
@@ -22,7 +24,6 @@ from streamway.rpc import MeshServer, MountedService, caller, mesh_metadata, ope
 from streamway.runtime.process import StartError
 from streamway.telemetry.context import begin
 from streamway.v1 import router_pb2, router_pb2_grpc
-from structlog.testing import capture_logs
 
 NAME = "streamway.v1.RouterService"
 

@@ -6,6 +6,7 @@ import time
 import uuid
 
 import pytest
+
 from streamway.runtime.address import host_port
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import is_generation_id, new_epoch, new_generation_id, new_secret_id

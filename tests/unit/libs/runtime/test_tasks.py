@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from streamway.runtime.tasks import TaskScope
 from structlog.testing import capture_logs
+
+from streamway.runtime.tasks import TaskScope
 
 
 async def forever() -> None:

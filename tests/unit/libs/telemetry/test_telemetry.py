@@ -11,11 +11,11 @@ import textwrap
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+
 from streamway.runtime.process import StartError
 from streamway.telemetry import tracing
 from streamway.telemetry.context import begin, current
 from streamway.telemetry.operations import OperationsServer
-
 from tests.support.ports import free_port
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

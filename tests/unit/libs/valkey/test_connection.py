@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+
 from streamway.runtime.process import StartError
 from streamway.valkey import keys
 from streamway.valkey.connection import blocking_client, connect
-
 from tests.support.valkey_server import ValkeyServer
 
 
