@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from services.supervisor.core.backoff import Backoff
-from services.supervisor.core.plan import DRAIN_ORDER, STAGES, Engine, Kind, Process, plan
+from services.supervisor.core.plan import DRAIN_ORDER, OPERATIONS_OFFSET, STAGES, Engine, Kind, Process, plan
 from services.supervisor.io import configuration, embedded_valkey
 from services.supervisor.io.data_dir import DataDir
 from services.supervisor.io.engines import Engines
@@ -76,7 +76,7 @@ class Supervisor:
                     for process in self._processes:
                         if process.kind in stage:
                             group.create_task(self._keepers[process.name].start())
-            except* Exception as problems:
+            except* Exception as problems:  # noqa: BLE001 - raised again, as the one problem it is
                 raise _first(problems) from None
         self._engines = Engines(
             {process.index: _address(configs[process.name]) for process in self._of("adapter")}, self._shared
@@ -135,7 +135,7 @@ class Supervisor:
                     )
                     for kind, process in first.items()
                 }
-        except* Exception as problems:
+        except* Exception as problems:  # noqa: BLE001 - raised again, as the one problem it is
             raise _first(problems) from None
         return {
             process.name: {**asked[process.kind].result()[process.kind], **_ports_of(process)}
@@ -146,8 +146,10 @@ class Supervisor:
         seen: set[tuple[str, int]] = set()
         for process in self._processes:
             config = configs[process.name]
-            for setting, host in (("port", config["host"]), ("operations_port", config["operations_host"])):
-                number = int(config[setting])
+            for setting, host, number in (
+                ("port", config["host"], int(config["port"])),
+                ("operations_port", config["operations_host"], _operations_port(config)),
+            ):
                 if number == 0 or (host, number) in seen:
                     continue
                 seen.add((host, number))
@@ -172,7 +174,7 @@ class Supervisor:
         self, process: Process, configs: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
     ) -> Keeper:
         config = configs[process.name]
-        probe = HttpProbe(_reachable(config["operations_host"]), int(config["operations_port"]))
+        probe = HttpProbe(_reachable(config["operations_host"]), _operations_port(config))
         limit_s = self._settings.start_timeout_s if process.kind == "adapter" else _START_TIMEOUT_S
         command = [sys.executable, "-m", process.module, *process.arguments]
         spec = Spec(process.name, command, environment, _address(config), probe, limit_s)
@@ -191,7 +193,8 @@ class Supervisor:
     def _publish(self) -> None:
         """Writes where everything is: for whoever waits for the ready file, and for `streamway status` and `chat`."""
         rows = [
-            {"name": keeper.name, "pid": keeper.pid, "address": keeper.spec.address} for keeper in self._keepers.values()
+            {"name": keeper.name, "pid": keeper.pid, "address": keeper.spec.address}
+            for keeper in self._keepers.values()
         ]
         engines = self._engines.known if self._engines is not None else {}
         rows += [{"name": f"engine-{n}", "pid": e.pid, "address": e.address} for n, e in sorted(engines.items())]
@@ -233,6 +236,12 @@ def _ports_of(process: Process) -> dict[str, int]:
         for name, value in zip(words[::2], words[1::2], strict=True)
         if name in ("--port", "--operations-port")
     }
+
+
+def _operations_port(config: Mapping[str, Any]) -> int:
+    """Unset means the gRPC port + 1000; the edges are always told theirs."""
+    given = config["operations_port"]
+    return int(config["port"]) + OPERATIONS_OFFSET if given is None else int(given)
 
 
 def _reachable(host: str) -> str:

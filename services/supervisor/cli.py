@@ -59,7 +59,9 @@ def up(
     edges: Annotated[int | None, typer.Option(help="Edge processes; they share one port. Default: 1.")] = None,
     host: Annotated[
         str | None,
-        typer.Option(help="Address to listen on; beyond loopback a mesh token and keys are needed. Default: 127.0.0.1."),
+        typer.Option(
+            help="Address to listen on; beyond loopback a mesh token and keys are needed. Default: 127.0.0.1."
+        ),
     ] = None,
     port: Annotated[
         int | None, typer.Option(help="Port of the edges; 0 takes free ports for everything. Default: 8080.")

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
+
 from streamway.config import ServiceSettings
 
 
@@ -64,7 +65,8 @@ class ClientSettings(ServiceSettings):
     section: ClassVar[str] = "client"
 
     router: str = Field(
-        default="", description="Router to talk to, host:port. Empty: that of the mesh in `data_dir`, else 127.0.0.1:7001."
+        default="",
+        description="Router to talk to, host:port. Empty: that of the mesh in `data_dir`, else 127.0.0.1:7001.",
     )
     api_key: SecretStr | None = Field(default=None, description="API key, where the mesh asks for one.")
     data_dir: Path = Field(

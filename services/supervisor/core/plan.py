@@ -101,7 +101,7 @@ def plan(
             "edge",
             index,
             (
-                *("--host", host),
+                *("--index", str(index), "--host", host),
                 *_ports(public, next(pool) if anywhere else FIRST_EDGE_OPERATIONS_PORT + index),
             ),
         )

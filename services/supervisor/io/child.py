@@ -24,9 +24,7 @@ class Child:
     survive that. It has a process group of its own, so that Ctrl-C reaches only the supervisor and the drain keeps its order.
     """
 
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], on_line: Callable[[str], None]
-    ) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], on_line: Callable[[str], None]) -> None:
         self._command = list(command)
         self._environment = dict(environment)
         self._on_line = on_line
@@ -147,13 +145,13 @@ class _Lines(asyncio.Protocol):
 async def _exit_of(process: subprocess.Popen[bytes]) -> None:
     """Returns when the process has ended: a pidfd becomes readable then. Where the system has none, it is looked at often."""
     if not hasattr(os, "pidfd_open"):
-        while process.poll() is None:
+        while process.poll() is None:  # noqa: ASYNC110 - such a system tells no loop
             await asyncio.sleep(0.05)
         return
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     watched = os.pidfd_open(process.pid)
-    loop.add_reader(watched, lambda: ended.done() or ended.set_result(None))
+    loop.add_reader(watched, lambda: None if ended.done() else ended.set_result(None))
     try:
         await ended
     finally:

@@ -27,7 +27,9 @@ class DataDir:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as problem:
-            raise StartError(f"cannot use the data folder {path} ({problem.strerror}); give another --data-dir") from None
+            raise StartError(
+                f"cannot use the data folder {path} ({problem.strerror}); give another --data-dir"
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

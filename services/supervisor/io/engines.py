@@ -42,9 +42,7 @@ class Engines:
         for index, channel in self._channels.items():
             stub = inference_pb2_grpc.InferenceServiceStub(channel)
             try:
-                load = await stub.GetLoad(
-                    inference_pb2.GetLoadRequest(), timeout=_TIMEOUT_S, metadata=self._metadata
-                )
+                load = await stub.GetLoad(inference_pb2.GetLoadRequest(), timeout=_TIMEOUT_S, metadata=self._metadata)
             except grpc.aio.AioRpcError:
                 continue
             if load.engine.pid:

@@ -72,7 +72,9 @@ class Keeper:
                 raise RuntimeError(f"{self.name} was not started")
             code = await child.wait()
             delay_s = self._backoff.after_crash(child.lived_s)
-            self._journal.note(f"{self.name} {_ending(code)}; starting it again{f' in {delay_s:g} s' if delay_s else ''}")
+            self._journal.note(
+                f"{self.name} {_ending(code)}; starting it again{f' in {delay_s:g} s' if delay_s else ''}"
+            )
             await asyncio.sleep(delay_s)
             await self._spawn()
             if await self._until_healthy() is None:

@@ -18,8 +18,8 @@ def find(model: Path | None) -> Path:
         path = model.expanduser()
         if not path.is_file():
             raise StartError(f"the model file {path} does not exist; give --model the path of a GGUF file")
-        with path.open("rb") as file:
-            if file.read(4) != b"GGUF":
+        with path.open("rb") as opened:
+            if opened.read(4) != b"GGUF":
                 raise StartError(f"{path} is no GGUF file; llama.cpp reads GGUF only")
         return path.resolve()
     try:

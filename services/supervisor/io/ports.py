@@ -30,8 +30,12 @@ def require_free(name: str, host: str, port: int, hint: str) -> None:
         except PermissionError:
             raise StartError(f"port {port} ({name}) needs root; {hint}") from None
         except socket.gaierror:
-            raise StartError(f"{host!r} ({name}) is no address of this machine; use 127.0.0.1 or one of its own") from None
+            raise StartError(
+                f"{host!r} ({name}) is no address of this machine; use 127.0.0.1 or one of its own"
+            ) from None
         except OSError as problem:
             if problem.errno == 99:
-                raise StartError(f"{host} ({name}) is no address of this machine; use 127.0.0.1 or one of its own") from None
+                raise StartError(
+                    f"{host} ({name}) is no address of this machine; use 127.0.0.1 or one of its own"
+                ) from None
             raise StartError(f"port {port} ({name}) is in use on {host}; stop what listens there, or {hint}") from None
