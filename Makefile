@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PROTOS := $(wildcard protos/streamway/v1/*.proto)
 UV := uv==0.13.9
+COMPOSE := docker compose --env-file .run/compose.env
 
 .PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench lock up down clean
 
@@ -53,11 +54,12 @@ endif
 endif
 	@exec $(BIN)/streamway up --engine $(ENGINE) $(ARGS)
 
-up: ## the same as containers, built here
-	docker compose up --build --detach --wait
+up: setup ## the same as containers, built here; makes a mesh token and an API key on first use
+	@$(BIN)/python scripts/make_secrets.py
+	@$(COMPOSE) up --build --detach --wait
 
 down: ## stops the containers and keeps their data
-	docker compose down
+	@$(COMPOSE) down
 
 bench: setup ## the load clients against a mesh with the simulated engine; prints a table. ARGS="--streams 100"
 	@$(BIN)/python -m benchmarks.run $(ARGS)
