@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 import structlog
-from streamway.errors import EngineFailed
-from streamway.runtime.process import StartError
-from streamway.v1 import common_pb2
 
 from services.inference_adapter.backends.llamacpp_process import LlamaProcess
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
 from services.inference_adapter.backends.openai_http.exchanges import StreamCall
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
+from streamway.errors import EngineFailed
+from streamway.runtime.process import StartError
+from streamway.v1 import common_pb2
 
 # Asking for /slots makes the server produce a result, and while results keep coming it does not look for cancels.
 SLOTS_INTERVAL_S: Final = 2.0

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from streamway.runtime.process import StartError
-from streamway.runtime.tasks import TaskScope
 
 from services.inference_adapter.backends.options import BackendOptions
+from streamway.runtime.process import StartError
+from streamway.runtime.tasks import TaskScope
 
 PROGRESS_INTERVAL_S: Final = 2.0
 STOP_GRACE_S: Final = 3.0

@@ -9,10 +9,6 @@ from typing import Any, Final
 import msgspec
 import structlog
 import tenacity
-from streamway.errors import EngineFailed, StreamwayError
-from streamway.runtime.process import StartError
-from streamway.runtime.tasks import TaskScope
-from streamway.v1 import common_pb2
 
 from services.inference_adapter.backends.openai_http import metrics
 from services.inference_adapter.backends.openai_http.address import parse
@@ -21,6 +17,10 @@ from services.inference_adapter.backends.openai_http.exchanges import Document, 
 from services.inference_adapter.backends.openai_http.pool import ConnectionPool
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
+from streamway.errors import EngineFailed, StreamwayError
+from streamway.runtime.process import StartError
+from streamway.runtime.tasks import TaskScope
+from streamway.v1 import common_pb2
 
 DEFAULT_SLOTS: Final = 64
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")

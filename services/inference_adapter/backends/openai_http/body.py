@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
+
 from streamway.errors import Malformed
 from streamway.v1 import common_pb2
 
+_Float = Literal["temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty"]
+_Integer = Literal["top_k", "seed", "n"]
 # Values stay the bytes that the client sent: numbers, key order and escapes reach the engine as they were.
 _decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 _TRUE: Final = msgspec.Raw(b"true")
-_FLOATS: Final = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty")
-_INTEGERS: Final = ("top_k", "seed", "n")
+_FLOATS: Final[tuple[_Float, ...]] = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty")
+_INTEGERS: Final[tuple[_Integer, ...]] = ("top_k", "seed", "n")
 
 
 def build(request: common_pb2.GenerationRequest, model: str, *, keep_own_fields: bool = False) -> bytes:
@@ -49,9 +52,9 @@ def typed_fields(request: common_pb2.GenerationRequest) -> dict[str, Any]:
         if sampling.HasField(name):
             # The wire holds float32: seven digits give back the number that was meant (0.7, not 0.699999988).
             body[name] = float(f"{getattr(sampling, name):.7g}")
-    for name in _INTEGERS:
-        if sampling.HasField(name):
-            body[name] = getattr(sampling, name)
+    for field in _INTEGERS:
+        if sampling.HasField(field):
+            body[field] = getattr(sampling, field)
     if request.limits.HasField("max_tokens"):
         body["max_tokens"] = request.limits.max_tokens
     if request.limits.stop:

@@ -10,10 +10,10 @@ import json
 from typing import Annotated, Any, Final
 
 import msgspec
-from streamway.v1 import common_pb2
 
 from services.inference_adapter.backends.openai_http.mending import TextMender
 from services.inference_adapter.interfaces import EngineSink
+from streamway.v1 import common_pb2
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 

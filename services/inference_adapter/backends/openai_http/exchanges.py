@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from streamway.errors import EngineFailed, StreamwayError
-
 from services.inference_adapter.backends.openai_http import refusals
 from services.inference_adapter.backends.openai_http.chunks import DONE, BadChunk, ChunkReader, EngineSaid
 from services.inference_adapter.backends.openai_http.connection import EngineConnection
 from services.inference_adapter.backends.openai_http.pool import ConnectionPool
 from services.inference_adapter.backends.openai_http.sse import EventTooLarge, SSEParser
 from services.inference_adapter.interfaces import EngineSink
+from streamway.errors import EngineFailed, StreamwayError
 
 ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
 DOCUMENT_LIMIT_BYTES: Final = 8 * 1024 * 1024
