@@ -31,7 +31,7 @@ class HttpProbe:
                 reader, writer = await asyncio.open_connection(self._host, self._port)
                 try:
                     writer.write(f"GET /readyz HTTP/1.1\r\nHost: {self._host}\r\nConnection: close\r\n\r\n".encode())
-                    answer = await reader.read(8192)
+                    answer = await reader.read()  # until the end: the server closes
                 finally:
                     writer.close()
         except (OSError, TimeoutError):
