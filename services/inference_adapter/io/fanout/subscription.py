@@ -1,0 +1,123 @@
+"""One reader of one generation on one stream."""
+
+from __future__ import annotations
+
+from services.inference_adapter.core.memory import Transcript
+from services.inference_adapter.io.fanout.outbox import Outbox
+from streamway.errors import EventsExpired, StreamwayError, to_status
+from streamway.runtime.clock import Clock
+from streamway.v1 import common_pb2
+from streamway.v1.inference_pb2 import View
+
+
+class Subscription:
+    """A place in a transcript. It reads nothing until it is bound to one.
+
+    `number` is what its events carry on an Attach stream; on a stream of one generation it is 0 and `name` is set instead.
+    `tenant` None may read everything.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_outbox",
+        "_view",
+        "after",
+        "bound",
+        "generation",
+        "index",
+        "name",
+        "number",
+        "ready",
+        "tenant",
+        "transcript",
+        "wait_s",
+        "wait_until",
+        "waiting_bytes",
+    )
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        clock: Clock,
+        number: int,
+        generation: str,
+        *,
+        tenant: str | None,
+        after: int = 0,
+        view: View.ValueType = View.VIEW_LIVE,
+        named: bool = False,
+        wait_s: float = 0.0,
+    ) -> None:
+        self.number = number
+        self.generation = generation
+        self.name = generation if named else ""
+        self.tenant = tenant
+        self.wait_s = wait_s
+        self.wait_until = clock.monotonic() + wait_s
+        # Last position its reader has.
+        self.after = after
+        self.transcript = Transcript(generation, "", 0.0)
+        # Of the transcript's next event to send.
+        self.index = 0
+        self.bound = False
+        # In the outbox's list of those with something to send, and how much of that it counted.
+        self.ready = False
+        self.waiting_bytes = 0
+        self._outbox = outbox
+        self._clock = clock
+        self._view = View.VIEW_LIVE if view == View.VIEW_UNSPECIFIED else view
+
+    def bind(self, transcript: Transcript) -> None:
+        """Reads `transcript` from its place on: at once, or after its end, as the view says."""
+        self.transcript = transcript
+        self.bound = True
+        if transcript.ended:
+            self._send_ended(0)
+            return
+        transcript.readers.append(self)
+        if self._view == View.VIEW_LIVE:
+            transcript.live += 1
+            self.index = transcript.index_after(self.after)
+            if self.index < transcript.end:
+                self._outbox.mark(self, 0)
+
+    def grown(self, added_bytes: int) -> None:
+        """New events were appended to the transcript."""
+        if self._view == View.VIEW_LIVE:
+            self._outbox.mark(self, added_bytes)
+        elif self.transcript.ended_at is not None:
+            self._send_ended(self.transcript.bytes if self._view == View.VIEW_COMPLETE else 0)
+
+    def leave(self) -> None:
+        """Stops reading; idempotent."""
+        if not self.bound:
+            return
+        self.bound = False
+        transcript = self.transcript
+        if self in transcript.readers:
+            transcript.readers.remove(self)
+            if self._view == View.VIEW_LIVE:
+                transcript.live -= 1
+                if transcript.live == 0:
+                    transcript.unread_since = self._clock.monotonic()
+
+    def fail(self, error: StreamwayError) -> None:
+        """Ends this subscription, and only this one, with an error event behind what its reader has."""
+        self.leave()
+        told = common_pb2.Error(status=to_status(error), delivered_until=self.after)
+        alone = Transcript(self.generation, "", 0.0)
+        alone.events.append(common_pb2.Event(position=self.after + 1, error=told))
+        alone.sizes.append(0)
+        alone.ended_at = 0.0
+        self.transcript = alone
+        self.index = 0
+        self._outbox.mark(self, 0)
+
+    def trimmed(self) -> None:
+        """What comes next for this reader is no longer kept."""
+        self.fail(EventsExpired(self.generation))
+
+    def _send_ended(self, added_bytes: int) -> None:
+        outcome = self._view == View.VIEW_OUTCOME
+        self.index = self.transcript.end - 1 if outcome else self.transcript.index_after(self.after)
+        self._outbox.mark(self, added_bytes)
