@@ -80,7 +80,6 @@ class CacheApp:
             group.create_task(self._sweep(), name="sweep")
             if self._lease is not None:
                 group.create_task(self._lease.hold(), name="lease")
-            group.create_task(self._server.wait(), name="server")
 
     async def drain(self) -> None:
         """Takes itself out of the books, then lets running calls end."""

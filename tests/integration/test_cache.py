@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -200,3 +203,18 @@ async def test_it_is_found_by_its_lease_ready_and_counted_and_gone_after_the_dra
     assert health.status == health_pb2.HealthCheckResponse.SERVING
     await cache.app.drain()
     assert await list_leases(valkey, SystemClock(), "cachenode") == {}
+
+
+async def test_the_process_drains_cleanly_on_a_signal(valkey_server: ValkeyServer) -> None:
+    environment = {**os.environ, "STREAMWAY_VALKEY_URL": valkey_server.url}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.cache", "--port", "0", "--operations-port", "0"),
+        env=environment,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    line = await process.stderr.readline()
+    assert b"cache_ready" in line
+    process.terminate()
+    rest = await process.stderr.read()
+    assert (await process.wait(), rest) == (0, b"")

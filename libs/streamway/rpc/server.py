@@ -86,7 +86,3 @@ class MeshServer:
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls, waits up to `grace_s` for running ones, then cancels them."""
         await self._server.stop(grace_s)
-
-    async def wait(self) -> None:
-        """Returns when the server has stopped."""
-        await self._server.wait_for_termination()
