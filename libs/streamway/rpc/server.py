@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,3 +87,7 @@ class MeshServer:
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls, waits up to `grace_s` for running ones, then cancels them."""
         await self._server.stop(grace_s)
+
+    async def wait(self) -> None:
+        """Returns when the server has stopped. Shielded: cancelling grpc.aio's own wait would break `stop`."""
+        await asyncio.shield(self._server.wait_for_termination())
