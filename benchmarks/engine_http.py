@@ -32,8 +32,8 @@ def deliver(event: Event) -> None:
 class EngineProtocol(asyncio.Protocol):
     """One connection. A client that goes, even half, stops the work done for it."""
 
-    def __init__(self, driver: EngineDriver, settings: SimulationSettings) -> None:
-        self._driver, self._settings = driver, settings
+    def __init__(self, driver: EngineDriver, settings: SimulationSettings, peers: set[EngineProtocol]) -> None:
+        self._driver, self._settings, self._peers = driver, settings, peers
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._path, self._body = "", bytearray()
@@ -43,27 +43,29 @@ class EngineProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=UNSENT_LIMIT_BYTES)
+        self._peers.add(self)
 
     def pause_writing(self) -> None:
-        self._abort()  # a client that does not read
+        self.abort()  # a client that does not read
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._peers.discard(self)
         self._stop()
 
     def data_received(self, data: bytes) -> None:
         if self._call is not None:
-            self._abort()  # no pipelining
+            self.abort()  # no pipelining
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._reply(400, {"error": {"message": "this is not HTTP"}})
-            self._abort(gently=True)
+            self.abort(gently=True)
             return
         if len(self._body) > BODY_LIMIT_BYTES:
             self._reply(413, {"error": {"message": "the body is too large"}})
-            self._abort(gently=True)
+            self.abort(gently=True)
         elif self._complete:
             self._complete = False
             body, self._body = bytes(self._body), bytearray()
@@ -99,7 +101,7 @@ class EngineProtocol(asyncio.Protocol):
             return
         kind = StreamedAnswer if request.stream else CollectedAnswer
         id_ = f"chatcmpl-{next(_ids):012x}"
-        answer: Answer = kind(id_, int(time.time()), self._settings.model, request, self.write, self._over, self._abort)
+        answer: Answer = kind(id_, int(time.time()), self._settings.model, request, self.write, self._over, self.abort)
         self._call = self._driver.submit(request, answer)
 
     def write(self, data: bytes) -> None:
@@ -117,7 +119,8 @@ class EngineProtocol(asyncio.Protocol):
             call.tag = None
             self._driver.cancel(call)
 
-    def _abort(self, *, gently: bool = False) -> None:
+    def abort(self, *, gently: bool = False) -> None:
+        """Ends the connection; `gently`: after what was written."""
         self._stop()
         if self._transport is not None:
             if gently:

@@ -31,6 +31,7 @@ class EngineServer:
         self._where = (host, port, uds)
         self._server: asyncio.Server | None = None
         self._driver: EngineDriver | None = None
+        self._connections: set[EngineProtocol] = set()
         self.engine = SimulatedEngine(settings)
         self.address = ""
 
@@ -38,22 +39,27 @@ class EngineServer:
         """Listens."""
         loop = asyncio.get_running_loop()
         driver = self._driver = EngineDriver(self.engine, deliver)
+
+        def protocol() -> EngineProtocol:
+            return EngineProtocol(driver, self._settings, self._connections)
+
         host, port, uds = self._where
         if uds:
-            self._server = await loop.create_unix_server(lambda: EngineProtocol(driver, self._settings), uds)
+            self._server = await loop.create_unix_server(protocol, uds)
             self.address = f"unix:{uds}"
         else:
-            self._server = await loop.create_server(
-                lambda: EngineProtocol(driver, self._settings), host, port, backlog=4096
-            )
+            self._server = await loop.create_server(protocol, host, port, backlog=4096)
             self.address = f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """Stops listening; connections that are open end with the process."""
+        """Stops listening and cuts every connection."""
         if self._driver is not None:
             self._driver.close()
         if self._server is not None:
             self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)  # the loop closes the sockets on its next turn
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ class BackendOptions(BaseModel):
     )
     keep_alive: bool | None = Field(
         default=None,
-        description="Use connections to the engine again. Empty: yes, but not with llama.cpp, where 1 request in 40 fails on them.",
+        description="Use connections to the engine again. Empty: yes; with llama.cpp no, where 1 request in 40 fails on them.",
     )
     connect_timeout_s: float = Field(
         default=5.0, gt=0, le=300, description="Longest wait for a connection to the engine, in seconds."

@@ -65,7 +65,7 @@ class OpenAIHTTPBackend:
         """Waits until the engine lists its models. Raises StartError when it does not in time, or refuses us."""
         retrying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_delay(self._options.start_timeout_s),
-            wait=tenacity.wait_exponential_jitter(initial=0.1, max=2.0, jitter=0.1),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=2.0) + tenacity.wait_random(0, 0.1),
             retry=tenacity.retry_if_exception_type(EngineFailed),
             before_sleep=self._log_waiting,
             reraise=True,
