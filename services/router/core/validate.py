@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from streamway.errors import DeadlineExceeded, InvalidArgument, Malformed, TooLarge
-from streamway.runtime.ids import is_generation_id
+from streamway.runtime.shapes import is_generation_id
 from streamway.v1 import common_pb2
 
 ROLES: Final = ("system", "user", "assistant", "tool")
