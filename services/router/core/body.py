@@ -15,8 +15,8 @@ class Body(msgspec.Struct):
     seed: int | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    tools: msgspec.Raw | None = None
-    functions: msgspec.Raw | None = None
+    tools: msgspec.Raw = msgspec.Raw()
+    functions: msgspec.Raw = msgspec.Raw()
 
     @property
     def output_limit(self) -> int | None:
@@ -26,7 +26,7 @@ class Body(msgspec.Struct):
     @property
     def has_tools(self) -> bool:
         """The model may call something."""
-        return any(bytes(raw or b"null") not in (b"null", b"[]") for raw in (self.tools, self.functions))
+        return any(bytes(raw) not in (b"", b"null", b"[]") for raw in (self.tools, self.functions))
 
 
 _decoder = msgspec.json.Decoder(Body)
