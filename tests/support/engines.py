@@ -89,6 +89,10 @@ class RecordingSink:
         return reasons
 
 
+# An answer without a byte: the connection is closed instead.
+CLOSE: list[bytes] = []
+
+
 class ScriptedServer:
     """A TCP server that reads a whole HTTP request and answers with the bytes it was given, in these pieces.
 
@@ -128,7 +132,7 @@ class ScriptedServer:
                     writer.write(piece)
                     await writer.drain()
                     await asyncio.sleep(self._pause_s)
-                if self._close:
+                if self._close or answer is CLOSE:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
             self.gone += 1

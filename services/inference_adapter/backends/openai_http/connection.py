@@ -56,7 +56,7 @@ class EngineConnection(asyncio.Protocol):
 
     def _reset(self) -> None:
         self._head_bytes = 0
-        self._head_done = self._head_told = self._complete = self._framed = self._surplus = False
+        self._head_done = self._head_told = self._complete = self._framed = self._keep = self._surplus = False
         self._status = 0
         self._content_type = ""
 
@@ -158,7 +158,12 @@ class EngineConnection(asyncio.Protocol):
         self._surplus = self._head_done
 
     def on_message_complete(self) -> None:
-        self._complete = self._head_done
+        assert self._parser is not None
+        if not self._head_done:
+            return
+        self._complete = True
+        # Asked here: once the message is over the parser has forgotten it.
+        self._keep = self._parser.should_keep_alive() and self._framed
 
     def _tell(self) -> None:
         """Tells the exchange what one read brought. Not from inside the parser: it would swallow what a sink raises."""
@@ -176,7 +181,7 @@ class EngineConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         exchange, self._exchange = self._exchange, None
-        keep = self._parser is not None and self._parser.should_keep_alive() and self._framed and not self._surplus
+        keep = self._keep and not self._surplus
         self._parser = None
         self._busy = False
         if not keep and self._transport is not None:
