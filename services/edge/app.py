@@ -146,7 +146,7 @@ class Edge:
         settings = self._settings
         self._desk.draining = True
         self._websockets.go_away(GoingAway("edge"))
-        await self._listener.stop_listening()
+        self._listener.stop_listening()
         _log.info("edge_draining", generations=len(self._desk), websockets=len(self._websockets))
         # Requests that were sent before anybody could know: refusing them would make a restart visible.
         await asyncio.sleep(settings.drain_serve_s)

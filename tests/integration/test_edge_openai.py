@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
+
 from streamway.errors import EngineRejected, GoingAway, QueueFull
 from streamway.v1 import common_pb2
-
 from tests.support.clients import RawRequest
 from tests.support.edge_world import EdgeWorld, chat, edge_world, sse
 from tests.support.hand_router import accepted, refused
@@ -32,9 +32,7 @@ async def test_the_sdk_streams_an_answer() -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(work())
-            stream = await client.chat.completions.create(
-                **chat(), stream=True, stream_options={"include_usage": True}
-            )
+            stream = await client.chat.completions.create(**chat(), stream=True, stream_options={"include_usage": True})
             chunks = [chunk async for chunk in stream]
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Hello wörld 🌍"
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -140,9 +138,7 @@ async def test_tool_calls_reach_the_client(stream: bool) -> None:
             events = [started()]
             for position, piece in enumerate(pieces, 3):
                 events.append(
-                    common_pb2.Event(
-                        position=position, epoch=1, token=common_pb2.Token(raw_delta=piece, units=1)
-                    )
+                    common_pb2.Event(position=position, epoch=1, token=common_pb2.Token(raw_delta=piece, units=1))
                 )
             events[-1].token.choice_finished.finish_reason = "tool_calls"
             world.worker.push(request.generation, *events, finished(6))
@@ -208,7 +204,11 @@ async def test_an_answer_from_the_cache_comes_from_the_router_alone() -> None:
     async with edge_world() as world, sdk(world) as client:
 
         def answer(request: common_pb2.GenerationRequest) -> list[common_pb2.Event]:
-            events = [accepted(request, "", "", cache="exact"), token(2, "kept", 0), finished(3, 0, completion_tokens=1)]
+            events = [
+                accepted(request, "", "", cache="exact"),
+                token(2, "kept", 0),
+                finished(3, 0, completion_tokens=1),
+            ]
             for event in events:
                 event.generation = request.generation
             return events

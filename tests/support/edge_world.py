@@ -37,11 +37,15 @@ class EdgeWorld:
 
     async def metric(self, name: str, **labels: str) -> float:
         """One sample of the edge's metrics; 0 when it is not there."""
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://{self.edge.operations_address}/metrics") as response:
-                lines = (await response.text()).splitlines()
+        url = f"http://{self.edge.operations_address}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            lines = (await response.text()).splitlines()
         for line in lines:
-            if line.startswith(name) and line[len(name)] in " {" and all(f'{k}="{v}"' in line for k, v in labels.items()):
+            if (
+                line.startswith(name)
+                and line[len(name)] in " {"
+                and all(f'{k}="{v}"' in line for k, v in labels.items())
+            ):
                 return float(line.rsplit(" ", 1)[1])
         return 0.0
 
@@ -69,9 +73,7 @@ async def edge_world(
     router.source = await worker_server.start()
     address = await router_server.start()
     edge = Edge(
-        EdgeSettings(
-            port=0, operations_port=0, **{"routers": routers or [address], "drain_serve_s": 0.1, **settings}
-        ),
+        EdgeSettings(port=0, operations_port=0, **{"routers": routers or [address], "drain_serve_s": 0.1, **settings}),
         common,
     )
     try:
@@ -94,10 +96,5 @@ def chat(prompt: str = "hello", **fields: Any) -> dict[str, Any]:
 
 def sse(text: str) -> list[Any]:
     """The data of each server-sent event, parsed where it is JSON."""
-    blocks = [block for block in text.split("\n\n") if block]
-    found: list[Any] = []
-    for block in blocks:
-        for line in block.split("\n"):
-            if line.startswith("data: "):
-                found.append(line[6:] if line[6:] == "[DONE]" else json.loads(line[6:]))
-    return found
+    lines = [line[6:] for line in text.split("\n") if line.startswith("data: ")]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]

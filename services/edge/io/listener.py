@@ -1,20 +1,58 @@
-"""The public port: aiohttp's server on a socket of our own making, and the requests that it works on."""
+"""The public port: aiohttp's server on a socket of our own making."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from http import HTTPStatus
 from typing import Any
 
+import structlog
 from aiohttp import web
 
-from services.edge.io.http_errors import Handler
+from services.edge.io.http_errors import Handler, error_response
 from services.edge.settings import EdgeSettings
+from streamway.errors import Internal, Malformed
 from streamway.runtime.address import host_port
+from streamway.runtime.ids import new_secret_id
 from streamway.runtime.process import StartError
+
+_log = structlog.get_logger("edge")
 
 # How long handlers may take to end when everything they wait for has ended.
 _CLOSE_S = 3.0
+
+
+class EdgeProtocol(web.RequestHandler):
+    """One client connection. Differs from aiohttp's in what it says to bytes that are not HTTP, and how loudly it logs them."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The response to what never reached a handler. It closes the connection."""
+        id_ = new_secret_id()
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _log.error("request_failed", request_id=id_, exc_info=exc)
+            response = error_response(Internal(id_), id_)
+        else:
+            # Port scanners and TLS on a plain port: nothing that needs somebody.
+            _log.debug("request_unreadable", request_id=id_, problem=type(exc).__name__)
+            first_line = (message or "").strip().partition("\n")[0]
+            response = error_response(Malformed("the HTTP request", first_line[:200] or "it is not HTTP/1.1"), id_)
+        response.headers["x-request-id"] = id_
+        response.force_close()
+        return response
+
+    def close_if_idle(self) -> None:
+        """Closes a connection that waits for its next request."""
+        if self._current_request is None:
+            self.close()
 
 
 class Listener:
@@ -24,18 +62,12 @@ class Listener:
         self, settings: EdgeSettings, routes: list[web.RouteDef], middlewares: list[Any], body_limit: int
     ) -> None:
         self._settings = settings
-        self._busy: set[asyncio.Transport] = set()
-        app = web.Application(middlewares=[self._tracking(), *middlewares], client_max_size=body_limit)
+        app = web.Application(middlewares=[self._last_words(), *middlewares], client_max_size=body_limit)
         app.add_routes(routes)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            # A client that leaves ends its handler, and with it the generation.
-            handler_cancellation=True,
-            keepalive_timeout=settings.keepalive_s,
-            shutdown_timeout=_CLOSE_S,
-        )
-        self._site: web.SockSite | None = None
+        # A client that leaves ends its handler, and with it the generation.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
+        self._listening: asyncio.Server | None = None
+        self._draining = False
         self._address = ""
 
     @property
@@ -46,27 +78,39 @@ class Listener:
     async def start(self) -> None:
         """Listens. Raises StartError when the address is taken or not this machine's."""
         await self._runner.setup()
-        listening = self._socket()
-        self._site = web.SockSite(self._runner, listening, backlog=self._settings.backlog)
-        await self._site.start()
-        self._address = host_port(self._settings.host, listening.getsockname()[1])
+        server, loop = self._runner.server, asyncio.get_running_loop()
+        assert server is not None, "setup has made it"
+        keepalive_s = self._settings.keepalive_s
 
-    async def stop_listening(self) -> None:
-        """Takes no more connections; those that are open go on."""
-        if self._site is not None:
-            await self._site.stop()
-            self._site = None
+        def connection() -> EdgeProtocol:
+            return EdgeProtocol(
+                server,
+                loop=loop,
+                keepalive_timeout=keepalive_s,
+                access_log=None,  # type: ignore[arg-type]  # what aiohttp's own runner passes for "no access log"
+            )
+
+        listening = self._socket()
+        self._address = host_port(self._settings.host, listening.getsockname()[1])
+        self._listening = await loop.create_server(connection, sock=listening, backlog=self._settings.backlog)
+
+    def stop_listening(self) -> None:
+        """Takes no more connections; those that are open go on, and say with each response that they will end."""
+        self._draining = True
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
 
     def close_idle(self) -> None:
         """Closes the connections that wait for their next request."""
         server = self._runner.server
         for connection in server.connections if server is not None else ():
-            if connection.transport not in self._busy:
-                connection.close()
+            if isinstance(connection, EdgeProtocol):
+                connection.close_if_idle()
 
     async def close(self) -> None:
         """Closes every connection; handlers that do not end are cancelled."""
-        self._site = None
+        self.stop_listening()
         await self._runner.cleanup()
 
     def _socket(self) -> socket.socket:
@@ -93,19 +137,12 @@ class Listener:
             ) from None
         return listening
 
-    def _tracking(self) -> Any:
+    def _last_words(self) -> Any:
         @web.middleware
-        async def track(request: web.Request, handler: Handler) -> web.StreamResponse:
-            transport = request.transport
-            if transport is None:
-                raise ConnectionResetError
-            self._busy.add(transport)
-            try:
-                response = await handler(request)
-                if self._site is None and not response.prepared:
-                    response.force_close()
-                return response
-            finally:
-                self._busy.discard(transport)
+        async def last_words(request: web.Request, handler: Handler) -> web.StreamResponse:
+            response = await handler(request)
+            if self._draining and not response.prepared:
+                response.force_close()
+            return response
 
-        return track
+        return last_words

@@ -80,7 +80,7 @@ class Outbox:
     `surface` is the label of its metrics.
     """
 
-    __slots__ = ("_dirty", "_flusher", "_overflowed", "_parts", "_transport", "closed", "surface")
+    __slots__ = ("_dirty", "_flusher", "_over", "_overflowed", "_parts", "_transport", "closed", "surface")
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class Outbox:
         self._overflowed = overflowed
         self._parts: list[bytes] = []
         self._dirty = False
+        self._over = False
         self.closed = False
         self.surface = surface
 
@@ -137,8 +138,10 @@ class Outbox:
 
     def overflow(self) -> None:
         """Ends the connection of a client that reads too slowly."""
-        if self.closed:
+        if self.closed or self._over:
             return
+        # What ends the connection writes a last frame, which is over the limit again.
+        self._over = True
         error = SlowConsumer(self._transport.get_write_buffer_size(), self._flusher.slow_bytes)
         self._flusher.metrics.slow_consumers += 1
         self._overflowed(error)
