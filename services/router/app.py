@@ -77,6 +77,7 @@ class RouterApp:
         self._parts: _Parts | None = None
         self._serving = False
         self._draining = False
+        self.operations_address = ""
 
     @property
     def address(self) -> str:
@@ -228,6 +229,7 @@ class RouterApp:
             raise StartError(f"operations port {port} does not exist; set STREAMWAY_ROUTER_OPERATIONS_PORT")
         operations = OperationsServer(self._settings.operations_host, port, self._metrics_registry, self._ready)
         await operations.start()
+        self.operations_address = operations.address
         self._stack.push_async_callback(operations.close)
 
     def _lease_fields(self) -> dict[str, str]:

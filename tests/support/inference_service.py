@@ -59,6 +59,12 @@ class HandWorker(inference_pb2_grpc.InferenceServiceServicer):
             task.cancel()
             self._readers.remove(reader)
 
+    async def GetLoad(
+        self, request: inference_pb2.GetLoadRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> inference_pb2.GetLoadResponse:
+        engine = inference_pb2.Engine(kind="simulated", healthy=True)
+        return inference_pb2.GetLoadResponse(worker="hand", models=["m"], slots=4, context_tokens=512, engine=engine)
+
     def push(self, generation: str, *events: common_pb2.Event) -> None:
         """Adds events of one generation, as one batch for each reader."""
         self.events.setdefault(generation, []).extend(events)

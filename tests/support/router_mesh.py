@@ -69,6 +69,9 @@ class Worker:
         await self.lane.open()
         await self.lease.renew()
 
+    async def stop(self) -> None:
+        await self.server.stop()
+
     async def take(self, most: int = 100) -> list[TakenTask]:
         return await self.lane.take(most)
 
@@ -84,6 +87,7 @@ class Mesh:
         self, app: RouterApp, workers: list[Worker], channel: grpc.aio.Channel, shared: SharedSettings
     ) -> None:
         self.app = app
+        self.shared = shared
         self.workers = workers
         self.stub: Any = router_pb2_grpc.RouterServiceStub(channel)
         self.metadata = mesh_metadata(shared)
@@ -146,6 +150,7 @@ async def mesh(
     workers: int = 1,
     shared: dict[str, Any] | None = None,
     worker_fields: dict[str, str] | None = None,
+    workers_list: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Mesh]:
     """Starts a router and `workers` hand-written workers named w0, w1 …"""
@@ -157,9 +162,9 @@ async def mesh(
             stack.push_async_callback(blocking.aclose)
             worker = Worker(valkey, blocking, f"w{number}", common, **(worker_fields or {}))
             await worker.start()
-            stack.push_async_callback(worker.server.stop)
+            stack.push_async_callback(worker.stop)
             made.append(worker)
-        app = RouterApp(RouterSettings(port=0, **settings), common)
+        app = RouterApp(RouterSettings(port=0, workers=workers_list, **settings), common)
         await app.start()
         stack.push_async_callback(app.close)
         channel = open_channel(app.address, common)

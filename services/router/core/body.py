@@ -43,5 +43,3 @@ def look(body: bytes, limit_bytes: int) -> Body | None:
         return _decoder.decode(body)
     except msgspec.DecodeError as problem:
         raise Malformed("openai_body", str(problem)) from None
-    except UnicodeDecodeError:
-        raise Malformed("openai_body", "it is not UTF-8") from None

@@ -48,6 +48,7 @@ class Connection:
         self._pool = pool
         self._scope = scope
         self.outbox = outbox
+        outbox.overflowed = self.leave
         self._live: dict[str, _Live] = {}
         self._quiet = asyncio.Event()
         self._quiet.set()

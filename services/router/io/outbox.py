@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamway.errors import SlowConsumer, StreamwayError
@@ -18,11 +18,13 @@ _MOST_BYTES: Final = 1024 * 1024
 class Outbox:
     """Filled without waiting, emptied in batches by one reader.
 
-    When more than `limit_bytes` wait, all of it is dropped and the reader gets SlowConsumer: the call ends.
+    When more than `limit_bytes` wait, all of it is dropped, `overflowed` is called at once, and the reader gets SlowConsumer
+    when it asks again: as long as its last batch cannot be sent, it does not.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        self.overflowed: Callable[[], None] = _nothing
         self._events: deque[tuple[common_pb2.Event, int]] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
@@ -41,6 +43,8 @@ class Outbox:
         if self._bytes > self._limit_bytes and len(self._events) > 1:
             self.end(SlowConsumer(self._bytes, self._limit_bytes))
             self._events.clear()
+            self._bytes = 0
+            self.overflowed()
         self._wake.set()
 
     def end(self, error: StreamwayError | None = None) -> None:
@@ -68,3 +72,7 @@ class Outbox:
         if self._error is not None:
             raise self._error
         return None
+
+
+def _nothing() -> None:
+    pass

@@ -68,7 +68,7 @@ def test_a_body_alone_says_the_same() -> None:
     assert tokens_in_flight(prompt_bytes(request), request, body, 256) == len(request.openai_body) // 4 + 1 + 40
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"{", b'{"n": "two"}', b'{"temperature": []}', b"\xff", b'{"\xff": 1}'])
+@pytest.mark.parametrize("raw", [b"[]", b"{", b'{"n": "two"}', b'{"temperature": []}', b"\xff"])
 def test_a_body_that_cannot_be_read_is_malformed(raw: bytes) -> None:
     with pytest.raises(Malformed, match="openai_body"):
         look(raw, MIB)
