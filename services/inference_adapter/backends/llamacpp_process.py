@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from streamway.runtime.tasks import TaskScope
 
 PROGRESS_INTERVAL_S: Final = 2.0
 STOP_GRACE_S: Final = 3.0
+_FOLDER: Final = "streamway-llama-"
 _ROOT: Final = Path(__file__).resolve().parents[3]  # what `-m services…` is found from
 _log = structlog.get_logger("adapter")
 
@@ -33,7 +35,7 @@ class LlamaProcess:
         self._options = options
         assert options.model_path is not None
         self._model: Path = options.model_path
-        self._folder = Path(tempfile.gettempdir()) / f"streamway-llama-{os.getpid()}-{secrets.token_hex(4)}"
+        self._folder = Path(tempfile.gettempdir()) / f"{_FOLDER}{os.getpid()}-{secrets.token_hex(4)}"
         self._socket = self._folder / "engine.sock"
         self._process: asyncio.subprocess.Process | None = None
         self._scope = TaskScope("llamacpp")
@@ -52,6 +54,7 @@ class LlamaProcess:
         """Starts the server and waits until the model is loaded. Raises StartError."""
         try:
             size = check_model_file(self._model)
+            remove_left_folders(self._folder.parent)
             self._folder.mkdir(mode=0o700)
             await self._spawn(name)
             await self._wait_ready(size)
@@ -146,6 +149,16 @@ class LlamaProcess:
                 await process.wait()
         await self._scope.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def remove_left_folders(parent: Path) -> None:
+    """Removes the folders of servers that were killed together with their adapter: ones whose socket nobody answers on."""
+    for path in parent.glob(f"{_FOLDER}*/engine.sock"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def check_model_file(path: Path) -> int:
