@@ -131,7 +131,7 @@ def _type_name(kind: Any) -> str:
         inner = ", ".join(_type_name(part) for part in arguments if part is not Ellipsis)
         return f"{'list' if origin in (list, tuple, set, frozenset) else origin.__name__} of {inner}"
     names = {str: "text", SecretStr: "secret", Path: "path", int: "integer", float: "number", bool: "true or false"}
-    return names.get(kind) or getattr(kind, "__name__", str(kind))
+    return names.get(kind) or str(getattr(kind, "__name__", kind))
 
 
 def _default(field: FieldInfo) -> str:

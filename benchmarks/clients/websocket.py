@@ -129,13 +129,14 @@ class _Socket(asyncio.Protocol):
 async def run(plan: Plan, tally: Tally) -> None:
     """Runs the whole plan."""
     url = urlsplit(plan.target)
+    host, port = url.hostname or "", url.port or 80
     loop = asyncio.get_running_loop()
 
     async def one(stream: int) -> None:
         await asyncio.sleep(plan.ramp_s * stream / plan.streams)
         done: asyncio.Future[None] = loop.create_future()
         try:
-            await loop.create_connection(lambda: _Socket(plan, stream, tally, done), url.hostname, url.port)
+            await loop.create_connection(lambda: _Socket(plan, stream, tally, done), host, port)
         except OSError as problem:
             tally.error(type(problem).__name__)
             return
