@@ -61,8 +61,12 @@ class EngineDriver:
         for event in events:
             call = event.call
             # Delivering one event may cancel the call of a later one.
-            if call.tag is not None:
+            if call.tag is None:
+                continue
+            try:
                 self._deliver(event)
+            except Exception as problem:  # noqa: BLE001 - one reader's fault must not stop the engine of all
+                self._loop.call_exception_handler({"message": "a reader of the engine failed", "exception": problem})
         if self._closed or self._soon or wake is None:
             return
         self._timer = self._loop.call_at(max(wake, now + COALESCE_S), self._step)

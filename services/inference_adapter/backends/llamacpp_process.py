@@ -63,7 +63,7 @@ class LlamaProcess:
             raise
 
     async def _spawn(self, name: str) -> None:
-        threads = self._options.threads or len(os.sched_getaffinity(0))
+        threads = self._options.threads or _cores()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "services.inference_adapter.backends.llamacpp_child"),
@@ -149,6 +149,12 @@ class LlamaProcess:
                 await process.wait()
         await self._scope.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def remove_left_folders(parent: Path) -> None:
