@@ -73,7 +73,9 @@ async def edge_world(
     router.source = await worker_server.start()
     address = await router_server.start()
     edge = Edge(
-        EdgeSettings(port=0, operations_port=0, **{"routers": routers or [address], "drain_serve_s": 0.1, **settings}),
+        EdgeSettings(
+            **{"port": 0, "operations_port": 0, "routers": routers or [address], "drain_serve_s": 0.1, **settings}
+        ),
         common,
     )
     try:

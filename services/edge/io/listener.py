@@ -52,7 +52,7 @@ class EdgeProtocol(web.RequestHandler):
     def close_if_idle(self) -> None:
         """Closes a connection that waits for its next request."""
         if self._current_request is None:
-            self.close()
+            self.force_close()
 
 
 class Listener:
