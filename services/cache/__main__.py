@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from services.cache.app import CacheApp
 from services.cache.settings import CacheSettings
 from streamway.config import SharedSettings, load
 from streamway.runtime.process import StartError, run
@@ -18,6 +17,9 @@ def main() -> None:
     except StartError as problem:
         print(f"cannot start: {problem}", file=sys.stderr)  # noqa: T201 - before there is a log
         sys.exit(2)
+    # Not before the settings are right: a wrong one is told at once, and `--print-config` costs no imports.
+    from services.cache.app import CacheApp
+
     logging.configure("cache", shared.log_level, shared.log_format)
     run(lambda: CacheApp(settings, shared))
 

@@ -62,6 +62,7 @@ class Supervisor:
         """Checks every configuration, then starts stage by stage. Raises StartError before anything runs where it can."""
         began = time.monotonic()
         environment = self._environment()
+        self._terminal.note("checking the configuration")
         configs = await self._configurations(environment)
         self._check_ports(configs)
         if self._socket is not None:
