@@ -8,12 +8,17 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import settings
 from redis.asyncio import Redis
 
 from tests.support.needs import LEFT_OUT
 from tests.support.valkey_server import ValkeyServer
 
 _CI = os.environ.get("CI") == "true"
+
+# No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
+settings.register_profile("streamway", deadline=None, derandomize=_CI)
+settings.load_profile("streamway")
 
 
 @pytest.fixture(scope="session")
