@@ -91,6 +91,11 @@ class RouterApp:
         """Generations that were dispatched and whose end is not known yet."""
         return len(self._parts.books) if self._parts is not None else 0
 
+    @property
+    def caches_connected(self) -> int:
+        """Caches that can be asked now."""
+        return self._parts.cache.connected if self._parts is not None else 0
+
     async def start(self) -> None:
         """Valkey, registry, cache, server, lease; ready last. Unwinds when a step fails."""
         try:
@@ -127,6 +132,8 @@ class RouterApp:
         await self._stack.aclose()
 
     async def _start(self) -> None:
+        if self._tracing is not None:
+            self._stack.callback(self._tracing.shutdown)
         settings, shared, clock, metrics = self._settings, self._shared, self._clock, self._metrics
         valkey = await connect(shared.valkey_url.get_secret_value())
         self._stack.push_async_callback(valkey.aclose)

@@ -107,6 +107,7 @@ class ConnectStream:
         self.call = call
         self.events: list[common_pb2.Event] = []
         self.ended = False
+        self.error: grpc.aio.AioRpcError | None = None
         self._task = asyncio.get_running_loop().create_task(self._read())
 
     async def open(self, request: common_pb2.GenerationRequest, *, location: bool = True) -> str:
@@ -138,6 +139,8 @@ class ConnectStream:
         try:
             async for response in self.call:
                 self.events += response.events
+        except grpc.aio.AioRpcError as error:
+            self.error = error
         finally:
             self.ended = True
 

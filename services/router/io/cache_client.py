@@ -48,6 +48,11 @@ class CacheClient:
         for address in addresses if budget_s else ():
             self._links[address] = self._link(address)
 
+    @property
+    def connected(self) -> int:
+        """Number of caches that can be asked now."""
+        return sum(link.connected for link in self._links.values())
+
     async def lookup(self, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse | None:
         """See `AnswerCache`."""
         link = self._pick(request.tenant)
