@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import builtins
+from collections.abc import Iterable
+from typing import Any, Final
 
 import redis.asyncio
 import structlog
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError
@@ -27,7 +31,7 @@ async def connect(url: str, *, start_timeout_s: float = 15.0, command_timeout_s:
     `blocking_client` instead. Raises StartError when nothing answers, the password is wrong, or keys may be evicted.
     """
     try:
-        client = Valkey.from_url(
+        client = _prompt(
             url,
             socket_timeout=command_timeout_s,
             socket_connect_timeout=2.0,
@@ -64,7 +68,45 @@ async def connect(url: str, *, start_timeout_s: float = 15.0, command_timeout_s:
 
 def blocking_client(url: str) -> Valkey:
     """A client with one connection and no read timeout, for the one blocking reader of a process."""
-    return Valkey.from_url(url, single_connection_client=True, socket_connect_timeout=2.0, socket_timeout=None)
+    return _prompt(url, single_connection_client=True, socket_connect_timeout=2.0, socket_timeout=None)
+
+
+class _PromptConnection(AbstractConnection):
+    """A connection whose sends can be cancelled.
+
+    redis-py sends under `asyncio.wait_for`, and that of Python 3.11 swallows a cancel that comes when the send has just ended:
+    a loop around Valkey would then run on, and whoever waits for its end would wait for ever. It also costs a task per command.
+    """
+
+    async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
+        if not self.is_connected:
+            await self.connect_check_health(check_health=False)
+        if check_health:
+            await self.check_health()  # type: ignore[no-untyped-call] # redis-py leaves it without types
+        pieces = (
+            [command.encode() if isinstance(command, str) else command] if isinstance(command, bytes | str) else command
+        )
+        try:
+            async with asyncio.timeout(self.socket_timeout):
+                await self._send_packed_command(pieces)
+        except OSError as problem:
+            await self.disconnect(nowait=True)
+            if isinstance(problem, builtins.TimeoutError):
+                raise TimeoutError("Timeout writing to socket") from None
+            raise ConnectionError(f"Error while writing to socket: {problem}") from problem
+        except BaseException:
+            # Half a command may be out: nothing else can follow it.
+            await self.disconnect(nowait=True)
+            raise
+
+
+def _prompt(url: str, **options: Any) -> Valkey:
+    """A client on `_PromptConnection`s of the kind the URL names. Raises ValueError when it names none."""
+    client = Valkey.from_url(url, **options)
+    pool = client.connection_pool
+    kind = pool.connection_class
+    pool.connection_class = type(f"Prompt{kind.__name__}", (_PromptConnection, kind), {})
+    return client
 
 
 async def _check(client: Valkey) -> None:
