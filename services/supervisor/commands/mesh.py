@@ -30,8 +30,13 @@ class Mesh:
         """Address of a router."""
         if self.settings.router:
             return self.settings.router
-        rows = self._file.get("processes", [])
+        rows = self.processes
         return next((str(row["address"]) for row in rows if row["name"].startswith("router-")), DEFAULT_ROUTER)
+
+    @property
+    def processes(self) -> list[dict[str, Any]]:
+        """The processes of the mesh that runs on `data_dir`: name, pid, address. Empty when none does."""
+        return list(self._file.get("processes", []))
 
     def valkey_url(self, given_url: str | None) -> str:
         """Where its Valkey is: as given, as the running mesh says, else as configured."""
