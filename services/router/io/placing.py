@@ -78,6 +78,8 @@ class Placing:
             known = self._registry.all()
             if not known and not self._registry.readable:
                 raise StoreUnavailable
+            if self._registry.served_lately(model):
+                raise NoWorkers(model)
             raise ModelNotFound(model, sorted({served.name for worker in known for served in worker.models}))
         decision = select(self._registry.ring, session, tokens, candidates, factor=self._factor, floor=self._floor)
         self._metrics.decisions.labels(decision.branch).inc()

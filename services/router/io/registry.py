@@ -17,6 +17,8 @@ from streamway.runtime.clock import Clock
 
 _log = structlog.get_logger("router")
 _STATES = ("ready", "draining", "unhealthy")
+# A model whose last worker vanished so recently is out of order, not unknown: its clients may try again.
+_MODEL_MEMORY_S = 300.0
 
 
 class Registry:
@@ -43,6 +45,7 @@ class Registry:
         self._vnodes = vnodes
         self._queue_limit = queue_limit
         self._workers: dict[str, Worker] = {}
+        self._models_seen: dict[str, float] = {}
         self._read_at = clock.monotonic()
         self.readable = False
         self.ring = Ring((), vnodes)
@@ -54,6 +57,10 @@ class Registry:
     def all(self) -> list[Worker]:
         """Every known worker."""
         return list(self._workers.values())
+
+    def served_lately(self, model: str) -> bool:
+        """Some worker has, or had a few minutes ago, this model; also while no worker at all is known."""
+        return model in self._models_seen or not self._workers
 
     def candidates(self, model: str) -> dict[str, Candidate]:
         """The workers that serve a model, as the ring wants them."""
@@ -106,6 +113,9 @@ class Registry:
         for id_ in before.keys() - self._workers.keys():
             _log.info("worker_gone", worker=id_)
         self._ledger.keep_only(set(self._workers))
+        now = self._clock.monotonic()
+        self._models_seen = {name: at for name, at in self._models_seen.items() if now - at < _MODEL_MEMORY_S}
+        self._models_seen |= {served.name: now for worker in workers for served in worker.models}
         if self.ring.workers != self._workers.keys():
             self.ring = Ring(self._workers, self._vnodes)
         for state in _STATES:

@@ -90,3 +90,18 @@ async def test_the_last_known_workers_count_for_a_bounded_time(clock: Clock) -> 
     await registry.refresh()
     assert registry.readable
     assert registry.worker("a") is not None
+
+
+async def test_a_model_whose_workers_vanished_is_out_of_order_and_not_unknown(clock: Clock) -> None:
+    source = Source(_worker("a"), _worker("c", "other"))
+    registry = _registry(source, clock)
+    assert registry.served_lately("anything"), "as long as no worker is known nobody can tell"
+    await registry.refresh()
+    source.workers = [_worker("c", "other")]
+    await registry.refresh()
+    assert registry.candidates("m") == {}
+    assert registry.served_lately("m")
+    assert not registry.served_lately("gpt-9")
+    clock.now += 301
+    await registry.refresh()
+    assert not registry.served_lately("m")
