@@ -84,6 +84,11 @@ class Adapter:
         """Where health and metrics listen, "host:port"; valid after `start`."""
         return self._operations.address
 
+    @property
+    def window(self) -> Window:
+        """What the worker has taken and not finished; to look at, after `start`."""
+        return self._worker.window
+
     async def start(self) -> None:
         """Valkey, engine, gRPC, lanes, lease; SERVING comes last. Unwinds when a step fails."""
         try:
@@ -95,7 +100,7 @@ class Adapter:
     async def failed(self) -> None:
         """Returns when the engine's process has ended, raises when a loop of ours has: the supervisor starts us anew."""
         engine = self._scope.spawn(self._backend.failed(), "engine")
-        done, _ = await asyncio.wait({engine, self._lanes_task}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({engine, self._work_task}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
         _log.error("engine_ended", worker=self._settings.worker)
@@ -150,9 +155,7 @@ class Adapter:
         stack.push_async_callback(self._server.stop, 0.5)
         stack.push_async_callback(self._write_the_rest)
         stack.push_async_callback(self._scope.close)
-        self._lanes_task = self._scope.spawn(self._lane_loop.run(), "lanes")
-        self._scope.spawn(self._tick(), "tick")
-        self._scope.spawn(self._monitor.run(), "engine-monitor")
+        self._work_task = self._scope.spawn(self._work(), "work")
 
         self._waiting_for = "registering"
         self._lease = Lease(valkey, self._clock, "worker", settings.worker, self._lease_fields, settings.lease_s)
@@ -267,6 +270,13 @@ class Adapter:
             await self._books.write()
         except (RedisError, OSError) as problem:
             _log.warning("tasks_left_pending", problem=type(problem).__name__)
+
+    async def _work(self) -> None:
+        """The loops without which the worker does not work: when one fails, all do."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lane_loop.run(), name="lanes")
+            group.create_task(self._monitor.run(), name="engine-monitor")
+            group.create_task(self._tick(), name="tick")
 
     async def _tick(self) -> None:
         while True:

@@ -14,7 +14,8 @@ class AdapterMetrics:
     """Counters are moved once a flush or once a generation, never once a token."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.tokens = Counter("streamway_tokens", "Token units made by the engine.", registry=registry)
+        self._tokens = Counter("streamway_tokens", "Token units made by the engine.", registry=registry)
+        self._events = Counter("streamway_events", "Events passed on; one may hold many tokens.", registry=registry)
         self.generations = Counter(
             "streamway_generations", "Generations that ended, by how.", ["state"], registry=registry
         )
@@ -48,8 +49,13 @@ class AdapterMetrics:
         """One tick of the flusher."""
         self._flush_generations.observe(generations)
         self._flush_units.observe(units)
+
+    def made(self, units: int, events: int) -> None:
+        """Token units and events that were flushed."""
         if units:
-            self.tokens.inc(units)
+            self._tokens.inc(units)
+        if events:
+            self._events.inc(events)
 
     def gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """A gauge that is read when somebody scrapes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from streamway.config import SharedSettings
 from streamway.lanes import TaskCopy, add_generation
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
+from streamway.valkey import keys
 from tests.support.scripted_engine import ScriptedEngine
 
 WORKER = "adapter-t"
@@ -124,6 +125,29 @@ async def attached(adapter: Adapter) -> AsyncIterator[Attached]:
         yield stream
     finally:
         await stream.close()
+
+
+async def eventually(look: Callable[[], Any], expected: Any, within_s: float = 5.0) -> None:
+    """Waits until `look`, a function or coroutine function, gives `expected`."""
+    until = time.monotonic() + within_s
+    while True:
+        found = look()
+        if hasattr(found, "__await__"):
+            found = await found
+        if found == expected:
+            return
+        assert time.monotonic() < until, f"{found!r} instead of {expected!r}"
+        await asyncio.sleep(0.02)
+
+
+async def state_of(valkey: Redis, generation: str) -> str:
+    """The state in a generation's record."""
+    return (await valkey.hget(keys.generation(generation), "state") or b"").decode()
+
+
+async def unfinished(valkey: Redis) -> int:
+    """Tasks in the worker's lanes, read or not."""
+    return sum([await valkey.xlen(keys.lane(WORKER, class_)) for class_ in keys.CLASSES])
 
 
 def kinds(events: list[common_pb2.Event]) -> list[str]:

@@ -184,7 +184,7 @@ class Memory:
         return True
 
     def _make_room(self, growing: Transcript) -> None:
-        while self.bytes > self._most_bytes and self._ended:
+        while self.bytes > self._most_bytes and self._ended and next(iter(self._ended.values())) is not growing:
             self._forget_oldest()
         over = max(growing.bytes - self._generation_bytes, self.bytes - self._most_bytes)
         # A quarter more than needed, so that a long answer does not shift its list at every flush.

@@ -13,7 +13,7 @@ from services.inference_adapter.core.numbering import Numbering
 from services.inference_adapter.interfaces import Backend, EngineCall
 from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.metrics import AdapterMetrics
-from streamway.errors import Cancelled, StreamwayError, to_status
+from streamway.errors import Cancelled, Internal, StreamwayError, to_status
 from streamway.lanes import TakenTask
 from streamway.runtime.clock import Clock
 from streamway.telemetry.context import RequestContext, current
@@ -109,6 +109,9 @@ class Generation:
         token = current.set(self._context)
         try:
             self._call = place.backend.call(self.request, self)
+        except Exception:  # noqa: BLE001 — backends promise not to raise; the others must not pay for one that does
+            _log.exception("engine_call_raised", generation=self.id)
+            self.failed(Internal(self.id))
         finally:
             current.reset(token)
 
@@ -121,20 +124,20 @@ class Generation:
         self._numbering.failed(to_status(error))
         self._end("cancelled" if isinstance(error, Cancelled) else "failed")
 
-    def flush(self) -> int:
-        """Passes on what has gathered; returns how many token units that were."""
+    def flush(self) -> tuple[int, int]:
+        """Passes on what has gathered; returns how many token units and events that were."""
         self._marked = False
         numbering = self._numbering
         units = numbering.pending_units
         events = numbering.take()
         if not events:
-            return 0
+            return 0, 0
         transcript = self.transcript
         added = self._place.memory.append(transcript, events)
         # A copy: a reader whose outbox overflows leaves while we walk.
         for reader in transcript.readers[:]:
             reader.grown(added)
-        return units
+        return units, len(events)
 
     # --- EngineSink ---------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from redis.exceptions import RedisError
 
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.worker import Worker
-from streamway.errors import GenerationNotFound
+from streamway.errors import GenerationNotFound, Internal
 from streamway.lanes import LaneReader, TakenTask, request_of
+from streamway.v1 import common_pb2
 from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("adapter")
@@ -34,8 +35,6 @@ class LaneLoop:
         self._worker = worker
         self._books = books
         self._task_lease_s = task_lease_s
-        # True from the start until own pending tasks of an earlier life were looked at.
-        self._first = True
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -52,21 +51,20 @@ class LaneLoop:
             return True
 
     async def _take(self) -> None:
-        connected, pause_s = False, _FIRST_PAUSE_S
+        connected, trouble, pause_s = False, False, _FIRST_PAUSE_S
         while True:
             try:
                 if not connected:
                     await self._connect()
-                    if not self._first and pause_s > _FIRST_PAUSE_S:
+                    if trouble:
                         _log.info("lanes_reached_again")
-                    self._first = False
-                    connected, pause_s = True, _FIRST_PAUSE_S
+                    connected, trouble, pause_s = True, False, _FIRST_PAUSE_S
                 if not await self._take_some(await self._worker.room()):
                     await self._lanes.wait(_BLOCK_MS)
             except (RedisError, OSError) as problem:
-                if pause_s == _FIRST_PAUSE_S:
+                if not trouble:
                     _log.warning("lanes_not_reached", problem=type(problem).__name__)
-                connected = False
+                connected, trouble = False, True
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
@@ -102,11 +100,18 @@ class LaneLoop:
                 continue
             request, state, created_ms = record
             if state == "queued":
-                self._worker.admit(request, created_ms / 1000, task)
+                self._start(request, created_ms / 1000, task)
             elif state == "running":
                 self._worker.lose(task)
             else:
                 self._books.finish(task)
+
+    def _start(self, request: common_pb2.GenerationRequest, created_unix: float, task: TakenTask) -> None:
+        try:
+            self._worker.admit(request, created_unix, task)
+        except Exception:  # noqa: BLE001 — a task that is read again after a restart must not end the worker each time
+            _log.exception("task_not_started", generation=request.generation)
+            self._worker.refuse(task, Internal(), request.tenant)
 
     async def _renew(self) -> None:
         while True:

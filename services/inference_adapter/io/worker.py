@@ -195,6 +195,8 @@ class Worker:
     def _withdraw(self, generation: Generation, error: StreamwayError, reason: str) -> None:
         now = self._place.clock.monotonic()
         self._perform(self._window.receive(Withdrawn(generation.id), now), error, reason)
+        # One that never got into the window, since its admission failed half way, ends here.
+        generation.stop(error)
 
     def _perform(self, effects: list[Effect], error: StreamwayError | None = None, reason: str = "") -> None:
         """`error` and `reason` are why something was withdrawn."""

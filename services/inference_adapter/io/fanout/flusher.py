@@ -15,8 +15,8 @@ _log = structlog.get_logger("adapter")
 class Flushable(Protocol):
     """A generation, as the flusher sees it."""
 
-    def flush(self) -> int:
-        """Passes on what has gathered; returns how many token units that were."""
+    def flush(self) -> tuple[int, int]:
+        """Passes on what has gathered; returns how many token units and events that were."""
         ...
 
 
@@ -41,9 +41,7 @@ class Flusher:
 
     def now(self, item: Flushable) -> None:
         """Flushes one item at once: its first token, a full batch, its end."""
-        units = item.flush()
-        if units:
-            self._metrics.tokens.inc(units)
+        self._metrics.made(*item.flush())
 
     def close(self) -> None:
         """Stops the timer."""
@@ -54,10 +52,13 @@ class Flusher:
     def _tick(self) -> None:
         self._timer = None
         marked, self._marked = self._marked, []
-        units = 0
+        units = events = 0
         for item in marked:
             try:
-                units += item.flush()
+                of_item = item.flush()
+                units += of_item[0]
+                events += of_item[1]
             except Exception:  # noqa: BLE001 — one generation's fault must not stop the tick of the others
                 _log.exception("flush_failed")
         self._metrics.flushed(len(marked), units)
+        self._metrics.made(units, events)
