@@ -58,10 +58,10 @@ async def enqueue(valkey: Redis, wanted: common_pb2.GenerationRequest, *, age_s:
 class Attached:
     """One Attach stream, read in the background."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, metadata: grpc.aio.Metadata | None = None) -> None:
         self._channel = grpc.aio.insecure_channel(address)
         self.stub: Any = inference_pb2_grpc.InferenceServiceStub(self._channel)
-        self.call: Any = self.stub.Attach()
+        self.call: Any = self.stub.Attach(metadata=metadata)
         self.events: dict[int, list[common_pb2.Event]] = {}
         self.batches: list[int] = []
         self._numbers = 0
