@@ -40,8 +40,9 @@ class Engine:
         return self.backend.info().models[0].name
 
     def request(self, prompt: str = "Name three fruits.", **body: object) -> common_pb2.GenerationRequest:
-        """A request with an original body."""
-        made = {"model": self.model, "messages": [{"role": "user", "content": prompt}], "stream": False, **body}
+        """A request with an original body; the answer is as long as its limit allows, also llama.cpp's."""
+        messages = [{"role": "user", "content": prompt}]
+        made = {"model": self.model, "messages": messages, "stream": False, "ignore_eos": True, **body}
         return common_pb2.GenerationRequest(generation="g-1", model=self.model, openai_body=json.dumps(made).encode())
 
     async def run(self, prompt: str = "Name three fruits.", **body: object) -> RecordingSink:

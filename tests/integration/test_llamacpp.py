@@ -60,7 +60,7 @@ async def backend(options: BackendOptions) -> AsyncIterator[LlamaCppBackend]:
 
 
 def request(prompt: str, **body: Any) -> common_pb2.GenerationRequest:
-    made = {"messages": [{"role": "user", "content": prompt}], **body}
+    made = {"messages": [{"role": "user", "content": prompt}], "ignore_eos": True, **body}
     return common_pb2.GenerationRequest(model="smollm2-135m-instruct", openai_body=json.dumps(made).encode())
 
 
@@ -111,13 +111,14 @@ async def test_a_cancel_in_prefill_frees_the_slot(backend: LlamaCppBackend) -> N
     began = time.monotonic()
     backend.call(request("Say hi.", max_tokens=1), second)
     await second.wait(20)
-    assert time.monotonic() - began < 2.5
+    # The whole prefill takes over ten seconds.
+    assert time.monotonic() - began < 5
 
 
 async def test_the_kv_use_of_a_running_answer_is_told(backend: LlamaCppBackend) -> None:
     assert (await backend.load()).kv_used == 0.0
     sink = RecordingSink()
-    call = backend.call(request("word " * 500, max_tokens=1000, ignore_eos=True), sink)
+    call = backend.call(request("word " * 500, max_tokens=1000), sink)
     await asyncio.wait_for(sink.first.wait(), 30)
     await asyncio.sleep(2.0)
     load = await backend.load()
@@ -163,10 +164,13 @@ async def test_the_server_dies_with_a_killed_adapter(options: BackendOptions) ->
     while _lives(engine):
         assert time.monotonic() < until, "the engine outlived its adapter"
         await asyncio.sleep(0.02)
+    # The next start removes what the kill left; its last threads may hold the socket for a moment more.
     left = list(Path(tempfile.gettempdir()).glob(f"streamway-llama-{parent.pid}-*"))
     assert len(left) == 1
-    remove_left_folders(left[0].parent)
-    assert not left[0].exists()
+    while left[0].exists():
+        assert time.monotonic() < until + 3
+        remove_left_folders(left[0].parent)
+        await asyncio.sleep(0.02)
 
 
 def _lives(pid: int) -> bool:
