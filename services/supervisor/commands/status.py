@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc.aio
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -83,29 +84,24 @@ async def _ask_cache(mesh: Mesh, node: str, address: str, picture: Picture) -> N
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", expand=False)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(
-            column, justify="right" if column in ("slots", "running", "queued", "free", "entries") else "left"
-        )
+        table.add_column(column, no_wrap=True)
     return table
 
 
 def _workers(picture: Picture) -> Table:
-    table = _table(
-        "workers", "worker", "state", "models", "slots", "running", "queued", "free", "KV", "engine", "address"
-    )
+    table = _table("workers", "worker", "state", "running", "queued", "room", "KV", "engine", "process", "address")
     for worker, lease in sorted(picture.leases["worker"].items()):
         load = picture.loads.get(worker)
-        names = ", ".join(model["name"] for model in json.loads(lease.get("models") or "[]"))
         if load is None:
-            table.add_row(worker, "does not answer", names, *([""] * 5), lease.get("engine", ""), lease["address"])
+            table.add_row(worker, "no answer", *([""] * 4), lease.get("engine", ""), "", lease["address"])
             continue
         state = "draining" if load.draining else "ready" if load.engine.healthy else "engine is down"
-        kv_used = f"{load.kv_used:.0%}" if load.HasField("kv_used") else ""
-        numbers = [str(number) for number in (load.slots, load.running, load.queued, load.window_free)]
-        engine = f"{load.engine.kind}{f' (process {load.engine.pid})' if load.engine.pid else ''}"
-        table.add_row(worker, state, names, *numbers, kv_used, engine, lease["address"])
+        kv_used = f"{load.kv_used:.0%}" if load.HasField("kv_used") else "?"
+        numbers = (f"{load.running} of {load.slots}", str(load.queued), str(load.window_free), kv_used)
+        engine = (load.engine.kind, str(load.engine.pid or ""))
+        table.add_row(worker, state, *numbers, *engine, lease["address"])
     return table
 
 
