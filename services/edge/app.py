@@ -16,6 +16,7 @@ from services.edge.io.console import ConsoleSurface
 from services.edge.io.desk import Desk
 from services.edge.io.gate import Gate
 from services.edge.io.heartbeats import HeartbeatWheel
+from services.edge.io.housekeeping import Housekeeper
 from services.edge.io.http_errors import ErrorsMiddleware
 from services.edge.io.listener import Listener
 from services.edge.io.metrics import EdgeMetrics
@@ -117,11 +118,15 @@ class Edge:
         )
         closing.push_async_callback(self._operations.close)
 
+        housekeeper = Housekeeper(lambda: len(self._websockets))
+        housekeeper.start()
+        closing.callback(housekeeper.close)
         await self._operations.start()
         await self._listener.start()
         self._must_run = [
             scope.spawn(routers.follow_leases(), "discovery"),
             scope.spawn(metrics.sample_lag(), "loop-lag"),
+            scope.spawn(housekeeper.run(), "housekeeping"),
         ]
         _log.info("edge_listening", address=self.address, operations=self._operations.address)
 
@@ -136,7 +141,7 @@ class Edge:
         return self._operations.address
 
     async def failed(self) -> None:
-        """Raises when discovery or measuring has ended by a fault."""
+        """Raises when a part that must run has ended by a fault."""
         done, _ = await asyncio.wait(self._must_run, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -158,7 +163,7 @@ class Edge:
         except TimeoutError:
             _log.warning("drain_grace_over", generations=len(self._desk))
         self._desk.fail_all(GoingAway("edge"))
-        self._websockets.close_all()
+        await self._websockets.close_all()
 
     async def close(self) -> None:
         """Releases everything, last made first."""

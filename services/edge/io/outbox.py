@@ -150,7 +150,13 @@ class Outbox:
         """Nothing is written any more; what was put and not flushed is dropped."""
         self.closed = True
         self._parts = []
+        # The connection holds its outbox: without this the two would wait for the cycle collector.
+        self._overflowed = _nobody
         self._flusher.forget(self)
+
+
+def _nobody(_: SlowConsumer) -> None:
+    """Stands in for the owner of a closed outbox."""
 
 
 class ChunkedOutbox(Outbox):

@@ -60,6 +60,7 @@ class Routers:
         self._links: dict[str, RouterLink] = {}
         self._missing_since: dict[str, float] = {}
         self._models: list[router_pb2.Model] = []
+        self._models_problem: RouterUnavailable | None = None
         self._models_until = 0.0
         self._models_lock = asyncio.Lock()
         self._static = static
@@ -96,12 +97,29 @@ class Routers:
             await asyncio.sleep(_LOOK_S)
 
     async def models(self) -> list[router_pb2.Model]:
-        """The models served now, at most a second old. Raises RouterUnavailable when no router answers."""
+        """The models served now, at most a second old. Raises RouterUnavailable when no router answers.
+
+        The failure is a second old at most too: a thousand clients that ask while no router answers wait once, together.
+        """
         async with self._models_lock:
             if self._clock.monotonic() >= self._models_until:
-                self._models = await self._ask_models()
+                try:
+                    self._models, self._models_problem = await self._ask_models(), None
+                except RouterUnavailable as problem:
+                    self._models_problem = problem
                 self._models_until = self._clock.monotonic() + _MODELS_FRESH_S
+            if self._models_problem is not None:
+                raise RouterUnavailable
             return self._models
+
+    async def model_names(self, within_s: float) -> list[str]:
+        """Names of the models as far as they can be known in this time; of the last answer where there is no new one."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self.models()
+        except (TimeoutError, RouterUnavailable):
+            pass
+        return [model.name for model in self._models]
 
     async def close(self) -> None:
         """Ends every link."""

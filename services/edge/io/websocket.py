@@ -7,6 +7,7 @@ task beside aiohttp's own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Final
 
@@ -44,6 +45,8 @@ _log = structlog.get_logger("edge")
 _SURFACE: Final = "websocket"
 # How long a client that was told to go may take to read it.
 _LAST_WORDS_S: Final = 2.0
+# How long a handshake may wait for the names of the models.
+_MODELS_WAIT_S: Final = 0.25
 
 
 class WebSocketSurface:
@@ -70,6 +73,7 @@ class WebSocketSurface:
         self._gate = gate
         self._routers = routers
         self._open: set[Connection] = set()
+        self._emptied = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -92,7 +96,7 @@ class WebSocketSurface:
             max_msg_size=self.max_frame_bytes,
             timeout=_LAST_WORDS_S,
         )
-        models = await self._models()
+        models = await self._routers.model_names(_MODELS_WAIT_S)
         await socket.prepare(request)
         if request.transport is None:
             return socket
@@ -110,6 +114,8 @@ class WebSocketSurface:
             await connection.receive()
         finally:
             self._open.discard(connection)
+            if not self._open:
+                self._emptied.set()
             self.wheel.remove(connection)
             self.metrics.connections.labels(_SURFACE).dec()
             connection.gone()
@@ -120,16 +126,16 @@ class WebSocketSurface:
         for connection in list(self._open):
             connection.go_away(error)
 
-    def close_all(self) -> None:
-        """Closes every connection, when the grace is over."""
+    async def close_all(self) -> None:
+        """Closes every connection, when the grace is over; returns when the clients have answered or had their time."""
         for connection in list(self._open):
             connection.say_goodbye(1001, "this edge is shutting down")
-
-    async def _models(self) -> list[str]:
-        try:
-            return [model.name for model in await self._routers.models()]
-        except StreamwayError:
-            return []
+        until = asyncio.get_running_loop().time() + _LAST_WORDS_S + 0.5
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while self._open:
+                    self._emptied.clear()
+                    await self._emptied.wait()
 
 
 class Connection:
