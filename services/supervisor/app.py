@@ -25,9 +25,12 @@ from services.supervisor.io.ports import free_ports, require_free
 from services.supervisor.io.ready_file import write_json
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
+from streamway.runtime.process import StartError
+from streamway.valkey.connection import connect
 
 _VALKEY: Final = "valkey"
 _START_TIMEOUT_S: Final = 60.0
+_VALKEY_ANSWER_S: Final = 5.0
 _ENGINE_INTERVAL_S: Final = 1.0
 # After a failed start nobody waits for running work.
 _ABANDON_GRACE_S: Final = 5.0
@@ -69,6 +72,8 @@ class Supervisor:
             valkey = self._valkey(self._socket, environment)
             self._keepers[_VALKEY] = valkey
             await valkey.start()
+        else:  # one line now instead of one from each process later
+            await (await connect(self._valkey_url, start_timeout_s=_VALKEY_ANSWER_S)).aclose()
         for process in self._processes:
             self._keepers[process.name] = self._keeper(process, configs, environment)
         for stage in STAGES:
@@ -83,7 +88,10 @@ class Supervisor:
             {process.index: _address(configs[process.name]) for process in self._of("adapter")}, self._shared
         )
         await self._engines.refresh()
-        self._publish()
+        try:
+            self._publish()
+        except OSError as problem:
+            raise StartError(f"cannot write {problem.filename}: {problem.strerror}; check --ready-file") from None
         self._terminal.close()
         self._tell(configs, time.monotonic() - began)
 
@@ -91,7 +99,7 @@ class Supervisor:
         """Restarts what ends, until cancelled by the drain."""
         async with asyncio.TaskGroup() as group:
             for keeper in self._keepers.values():
-                group.create_task(keeper.keep(self._publish))
+                group.create_task(keeper.keep(self._republish))
             group.create_task(self._watch_engines())
 
     async def drain(self) -> None:
@@ -107,6 +115,9 @@ class Supervisor:
             await self._engines.close()
         if self._settings.ready_file is not None:
             self._settings.ready_file.unlink(missing_ok=True)
+        if self._socket is not None and self._socket.parent != self._data_dir.path:
+            self._socket.unlink(missing_ok=True)
+            self._socket.parent.rmdir()
         self._data_dir.release()
 
     def _environment(self) -> dict[str, str]:
@@ -168,7 +179,9 @@ class Supervisor:
     def _valkey(self, socket: Path, environment: Mapping[str, str]) -> Keeper:
         command = embedded_valkey.command(self._data_dir.path, socket)
         probe = ValkeyProbe(self._valkey_url)
-        spec = Spec(_VALKEY, command, environment, self._valkey_url, probe, _START_TIMEOUT_S)
+        # Meant for servers with replicas and large snapshots. This one has neither.
+        hush = ("Memory overcommit must be enabled",)
+        spec = Spec(_VALKEY, command, environment, self._valkey_url, probe, _START_TIMEOUT_S, hush)
         return Keeper(spec, self._terminal, Backoff())
 
     def _keeper(
@@ -189,7 +202,14 @@ class Supervisor:
         while self._engines is not None:
             await asyncio.sleep(_ENGINE_INTERVAL_S)
             if await self._engines.refresh():
-                self._publish()
+                self._republish()
+
+    def _republish(self) -> None:
+        """A full disk must not end a mesh that runs."""
+        try:
+            self._publish()
+        except OSError as problem:
+            self._terminal.note(f"cannot write {problem.filename}: {problem.strerror}")
 
     def _publish(self) -> None:
         """Writes where everything is: for whoever waits for the ready file, and for `streamway status` and `chat`."""

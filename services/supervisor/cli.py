@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from streamway import __version__
 from streamway.errors import StreamwayError
 from streamway.runtime.process import StartError
 
@@ -47,6 +48,21 @@ _Router = Annotated[
 ]
 _Key = Annotated[str | None, typer.Option("--key", help="API key. Better in STREAMWAY_CLIENT_API_KEY.")]
 _DataDir = Annotated[Path | None, typer.Option(help="Data folder of the mesh. Default: ~/.local/share/streamway.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"streamway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A gRPC streaming mesh for self-hosted LLM inference."""
 
 
 @app.command(epilog=_UP_EXAMPLES)

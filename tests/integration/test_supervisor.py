@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.valkey_server import ValkeyServer
+
 # `streamway` with the stand-in in place of every service.
 _PROGRAM = """
 from services.supervisor.core import plan
@@ -173,6 +175,42 @@ def test_ctrl_c_reaches_only_the_supervisor(start: Callable[..., Up]) -> None:
     assert ("interrupted", "edge-0") not in mesh.lives
 
 
+def test_a_signal_while_starting_ends_what_was_started(start: Callable[..., Up]) -> None:
+    mesh = start(FAKE_LOAD_S="60")
+    mesh.until(lambda: ("start", "adapter-0") in mesh.lives)
+    children = psutil.Process(mesh.process.pid).children()
+    assert children
+    mesh.process.terminate()
+    assert mesh.process.wait(10) == 0
+    assert not any(child.is_running() for child in children)
+    assert not mesh.ready_file.exists()
+
+
+def test_a_deep_data_folder_works_too(start: Callable[..., Up], tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    mesh = start("--data-dir", str(deep)).up()
+    path = Path(mesh.rows["valkey"]["address"].removeprefix("unix://"))
+    assert path.exists()
+    assert len(str(path)) < 100
+    assert mesh.stop() == 0
+    assert not path.parent.exists()
+
+
+def test_a_valkey_of_ones_own_is_used_and_left_alone(start: Callable[..., Up], valkey_server: ValkeyServer) -> None:
+    mesh = start("--valkey", valkey_server.url).up()
+    assert "valkey" not in mesh.rows
+    assert valkey_server.url in mesh.journal.read_text()
+    assert mesh.stop() == 0
+    assert psutil.pid_exists(valkey_server.pid)
+
+
+def test_a_valkey_that_is_not_there_is_told_at_once(start: Callable[..., Up]) -> None:
+    mesh = start("--valkey", "redis://user:secret@127.0.0.1:1/0")
+    line = refused(mesh)
+    assert line.startswith("cannot start: Valkey does not answer at redis://127.0.0.1:1/0")
+    assert "secret" not in mesh.said
+
+
 def test_a_slow_model_is_waited_for_and_told(start: Callable[..., Up]) -> None:
     mesh = start(FAKE_LOAD_S="5.6").up()
     assert "adapter-0 is still starting after 5 s: loading the model" in mesh.said
@@ -194,7 +232,8 @@ def refused(mesh: Up) -> str:
 def test_a_process_that_refuses_stops_the_start_with_its_own_words(start: Callable[..., Up]) -> None:
     mesh = start(FAKE_REFUSE="adapter")
     assert refused(mesh) == "cannot start: adapter-0: no luck today; try tomorrow"
-    assert not psutil.Process().children(recursive=True)
+    started = [int(row.split()[2]) for row in (mesh.journal.read_text() if mesh.journal.exists() else "").splitlines()]
+    assert not any(psutil.pid_exists(pid) for pid in started)
 
 
 def test_a_bad_configuration_stops_the_start_before_anything_runs(start: Callable[..., Up]) -> None:

@@ -31,6 +31,8 @@ class Spec:
     address: str
     probe: Probe
     start_timeout_s: float
+    # Lines with one of these are not shown.
+    hush: tuple[str, ...] = ()
 
 
 class Keeper:
@@ -77,7 +79,12 @@ class Keeper:
             )
             await asyncio.sleep(delay_s)
             await self._spawn()
-            if await self._until_healthy() is None:
+            try:
+                healthy = await self._until_healthy() is None
+            except StartError as problem:  # it was killed for taking too long: one more crash, not the end of the mesh
+                self._journal.note(str(problem))
+                healthy = False
+            if healthy:
                 restarted()
 
     async def stop(self, grace_s: float) -> None:
@@ -91,10 +98,12 @@ class Keeper:
     async def _spawn(self) -> None:
         if self._child is not None:
             self._child.close()
-        self._child = Child(
-            self.spec.command, self.spec.environment, lambda line: self._journal.line(self.spec.name, line)
-        )
+        self._child = Child(self.spec.command, self.spec.environment, self._show)
         await self._child.start()
+
+    def _show(self, line: str) -> None:
+        if not any(words in line for words in self.spec.hush):
+            self._journal.line(self.name, line)
 
     async def _until_healthy(self) -> int | None:
         """None when it takes work; its exit code when it ended first. Raises StartError when it takes too long."""
