@@ -65,9 +65,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         try:
             generation = self._open(wanted, outbox)
             while await outbox.wait():
-                response = inference_pb2.InferenceServiceGenerateResponse()
-                outbox.fill(response.events)
-                yield response
+                yield inference_pb2.InferenceServiceGenerateResponse.FromString(outbox.batch())
         finally:
             self._directory.closed(outbox)
             if generation is not None:

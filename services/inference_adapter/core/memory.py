@@ -7,6 +7,7 @@ Memory ── transcripts: running and lately ended generations, bounded in byte
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from enum import Enum
@@ -14,8 +15,8 @@ from typing import Final, Protocol
 
 from streamway.v1 import common_pb2
 
-# What one kept event costs beside its own bytes: the Python object, its place in two lists.
-_OVERHEAD_BYTES: Final = 160
+# What one kept event costs beside its own bytes: the head of a Python object, its place in two lists.
+_OVERHEAD_BYTES: Final = 56
 
 
 class Gone(Enum):
@@ -34,7 +35,7 @@ class Reader(Protocol):
 
 
 class Transcript:
-    """The events of one generation as far as they are kept, in order. `tenant` owns it.
+    """The events of one generation as far as they are kept, serialised, in order. `tenant` owns it.
 
     Indices count from the first event ever appended, and stay valid when the oldest events are dropped; `base` is the index
     of the oldest kept one.
@@ -43,12 +44,13 @@ class Transcript:
     __slots__ = (
         "base",
         "bytes",
+        "dropped_until",
         "ended_at",
         "events",
         "generation",
         "live",
+        "positions",
         "readers",
-        "sizes",
         "tenant",
         "unread_since",
     )
@@ -56,9 +58,12 @@ class Transcript:
     def __init__(self, generation: str, tenant: str, now: float) -> None:
         self.generation = generation
         self.tenant = tenant
-        self.events: list[common_pb2.Event] = []
-        self.sizes: list[int] = []
+        self.events: list[bytes] = []
+        # The (last) position of each event.
+        self.positions = array("Q")
         self.base = 0
+        # The newest position that is no longer kept.
+        self.dropped_until = 0
         self.bytes = 0
         self.ended_at: float | None = None
         self.readers: list[Reader] = []
@@ -79,7 +84,7 @@ class Transcript:
     @property
     def position(self) -> int:
         """The newest position that is in; 1 before the first event, since `accepted` may have been made elsewhere."""
-        return self.events[-1].position if self.events else 1
+        return self.positions[-1] if self.positions else 1
 
     def index_after(self, position: int) -> int:
         """Index of the first event that a reader needs which has everything up to `position`.
@@ -87,10 +92,32 @@ class Transcript:
         A merged event that `position` lies inside of is sent whole. The answer is below `base` when what follows `position`
         is no longer kept.
         """
-        index = bisect_right(self.events, position, key=_position)
-        if index == 0 and self.base and self.events and _first_position(self.events[0]) > position + 1:
+        if position < self.dropped_until:
             return self.base - 1
-        return self.base + index
+        return self.base + bisect_right(self.positions, position)
+
+    def add(self, event: common_pb2.Event) -> int:
+        """Keeps one more event; returns the bytes it takes."""
+        raw = event.SerializeToString()
+        self.events.append(raw)
+        self.positions.append(event.position)
+        size = len(raw) + _OVERHEAD_BYTES
+        self.bytes += size
+        return size
+
+    def drop_oldest(self, enough_bytes: int) -> int:
+        """Forgets old events until that many bytes are free, but never the newest; returns how many bytes were."""
+        drop, freed = 0, 0
+        while drop < len(self.events) - 1 and freed < enough_bytes:
+            freed += len(self.events[drop]) + _OVERHEAD_BYTES
+            drop += 1
+        if drop:
+            self.dropped_until = self.positions[drop - 1]
+            del self.events[:drop]
+            del self.positions[:drop]
+            self.base += drop
+            self.bytes -= freed
+        return freed
 
 
 class Memory:
@@ -134,11 +161,7 @@ class Memory:
         """Keeps new events; returns their bytes."""
         added = 0
         for event in events:
-            size = event.ByteSize() + _OVERHEAD_BYTES
-            transcript.events.append(event)
-            transcript.sizes.append(size)
-            added += size
-        transcript.bytes += added
+            added += transcript.add(event)
         self.bytes += added
         if transcript.bytes > self._generation_bytes or self.bytes > self._most_bytes:
             self._make_room(transcript)
@@ -187,30 +210,12 @@ class Memory:
         while self.bytes > self._most_bytes and self._ended and next(iter(self._ended.values())) is not growing:
             self._forget_oldest()
         over = max(growing.bytes - self._generation_bytes, self.bytes - self._most_bytes)
-        # A quarter more than needed, so that a long answer does not shift its list at every flush.
-        drop, freed = 0, 0
         if over > 0:
-            enough = over + self._generation_bytes // 4
-            while drop < len(growing.events) - 1 and freed < enough:
-                freed += growing.sizes[drop]
-                drop += 1
-        if drop:
-            del growing.events[:drop]
-            del growing.sizes[:drop]
-            growing.base += drop
-            growing.bytes -= freed
-            self.bytes -= freed
+            # A quarter more than needed, so that a long answer does not shift its lists at every flush.
+            self.bytes -= growing.drop_oldest(over + self._generation_bytes // 4)
 
     def _forget_oldest(self) -> None:
         generation, transcript = self._ended.popitem(last=False)
         del self._transcripts[generation]
         self.bytes -= transcript.bytes
         self.mark_gone(generation, Gone.EXPIRED)
-
-
-def _position(event: common_pb2.Event) -> int:
-    return event.position
-
-
-def _first_position(event: common_pb2.Event) -> int:
-    return event.first_position or event.position

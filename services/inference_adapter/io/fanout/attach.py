@@ -54,9 +54,7 @@ class AttachStream:
             async with TaskScope("attach") as scope:
                 scope.spawn(self._read(commands), "commands")
                 while await outbox.wait():
-                    response = inference_pb2.AttachResponse()
-                    outbox.fill(response.events)
-                    yield response
+                    yield inference_pb2.AttachResponse.FromString(outbox.batch())
         finally:
             self._directory.closed(outbox)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from services.inference_adapter.core.wire import head
 from streamway.errors import SlowConsumer
 
 if TYPE_CHECKING:
@@ -113,14 +114,12 @@ class Outbox:
             self._wake.clear()
             await self._wake.wait()
 
-    def fill(self, events: Any) -> None:
-        """Appends the next batch to `events`, the repeated field of a response; nothing for a sign of life.
-
-        Per-token path. Appending copies the event, so one event can be stamped for each of its readers in turn.
-        """
+    def batch(self) -> bytes:
+        """The next batch, a serialised response (see `core/wire`); empty for a sign of life. Per-token path."""
         self._heartbeat = False
         self.active = True
-        append = events.append
+        parts: list[bytes] = []
+        append = parts.append
         room_events, room_bytes = BATCH_EVENTS, BATCH_BYTES
         ready = self._ready
         while ready and room_events > 0:
@@ -132,18 +131,18 @@ class Outbox:
                 self._release(subscription)
                 subscription.trimmed()
                 continue
-            number, name = subscription.number, subscription.name
-            kept, sizes = transcript.events, transcript.sizes
+            stamp = subscription.stamp
+            stamp_bytes = len(stamp)
+            kept = transcript.events
             first = at = subscription.index - transcript.base
             end = len(kept)
             sent_bytes = 0
             while at < end:
-                size = sizes[at]
+                event = kept[at]
+                size = len(event) + stamp_bytes
                 if room_events <= 0 or (size > room_bytes and room_bytes < BATCH_BYTES):
                     break
-                event = kept[at]
-                event.subscription = number
-                event.generation = name
+                append(head(size) + stamp)
                 append(event)
                 room_events -= 1
                 room_bytes -= size
@@ -151,17 +150,18 @@ class Outbox:
                 at += 1
             if at > first:
                 subscription.index = at + transcript.base
-                subscription.after = kept[at - 1].position
+                subscription.after = transcript.positions[at - 1]
             ready.popleft()
             if at < end:
                 ready.append(subscription)
                 self._release(subscription, sent_bytes)
-                return
+                break
             subscription.ready = False
             self._release(subscription)
             if transcript.ended_at is not None:
                 subscription.leave()
-                self.subscriptions.pop(number, None)
+                self.subscriptions.pop(subscription.number, None)
+        return b"".join(parts)
 
     def _release(self, subscription: Subscription, sent_bytes: int | None = None) -> None:
         waiting = subscription.waiting_bytes

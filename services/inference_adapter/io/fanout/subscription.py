@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.inference_adapter.core.memory import Transcript
+from services.inference_adapter.core.wire import generation_stamp, subscription_stamp
 from services.inference_adapter.io.fanout.outbox import Outbox
 from streamway.errors import EventsExpired, StreamwayError, to_status
 from streamway.runtime.clock import Clock
@@ -13,7 +14,7 @@ from streamway.v1.inference_pb2 import View
 class Subscription:
     """A place in a transcript. It reads nothing until it is bound to one.
 
-    `number` is what its events carry on an Attach stream; on a stream of one generation it is 0 and `name` is set instead.
+    `number` is what its events carry on an Attach stream; where they are `named` they carry the generation instead.
     `tenant` None may read everything.
     """
 
@@ -25,9 +26,9 @@ class Subscription:
         "bound",
         "generation",
         "index",
-        "name",
         "number",
         "ready",
+        "stamp",
         "tenant",
         "transcript",
         "wait_s",
@@ -50,7 +51,8 @@ class Subscription:
     ) -> None:
         self.number = number
         self.generation = generation
-        self.name = generation if named else ""
+        # What its events carry.
+        self.stamp = generation_stamp(generation) if named else subscription_stamp(number)
         self.tenant = tenant
         self.wait_s = wait_s
         self.wait_until = clock.monotonic() + wait_s
@@ -106,8 +108,7 @@ class Subscription:
         self.leave()
         told = common_pb2.Error(status=to_status(error), delivered_until=self.after)
         alone = Transcript(self.generation, "", 0.0)
-        alone.events.append(common_pb2.Event(position=self.after + 1, error=told))
-        alone.sizes.append(0)
+        alone.add(common_pb2.Event(position=self.after + 1, error=told))
         alone.ended_at = 0.0
         self.transcript = alone
         self.index = 0

@@ -86,11 +86,11 @@ def test_a_long_answer_drops_its_oldest_events_and_a_reader_of_those_is_told() -
     assert transcript.bytes <= 2000
     assert transcript.base > 0
     assert transcript.end == 38
-    oldest = transcript.events[0].position
+    oldest = transcript.positions[0]
     assert transcript.index_after(oldest) == transcript.base + 1
     assert transcript.index_after(oldest - 1) == transcript.base
     assert transcript.index_after(oldest - 2) < transcript.base
-    assert kept.bytes == transcript.bytes == sum(transcript.sizes)
+    assert kept.bytes == transcript.bytes
 
 
 def test_the_newest_event_is_kept_however_large_it_is() -> None:
@@ -98,7 +98,7 @@ def test_the_newest_event_is_kept_however_large_it_is() -> None:
     transcript = filled(kept, "a", token(2), end=False)
     kept.end(transcript, 0)
     kept.append(transcript, [token(3, text="x" * 5000)])
-    assert [event.position for event in transcript.events] == [3]
+    assert list(transcript.positions) == [3]
     assert kept.find("a") is transcript
     assert kept.bytes == transcript.bytes
 

@@ -46,8 +46,7 @@ class Room:
 
     def batch(self) -> list[tuple[int, int]]:
         """The next batch as (subscription, position)."""
-        response = inference_pb2.AttachResponse()
-        self.outbox.fill(response.events)
+        response = inference_pb2.AttachResponse.FromString(self.outbox.batch())
         return [(event.subscription, event.position) for event in response.events]
 
 
@@ -158,8 +157,7 @@ async def test_a_reader_whose_events_were_dropped_is_told_how_far_it_got() -> No
     room.batch()
     for position in range(4, 40):
         room.grow(transcript, token(position, "x" * 10_000))
-    response = inference_pb2.AttachResponse()
-    room.outbox.fill(response.events)
+    response = inference_pb2.AttachResponse.FromString(room.outbox.batch())
     (event,) = response.events
     assert from_status(event.error.status).name == "events_expired"
     assert (event.position, event.error.delivered_until) == (4, 3)
