@@ -51,13 +51,13 @@ class Terminal:
         self._status: Status | None = None
 
     def line(self, name: str, text: str) -> None:
-        prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, "white"))
+        prefix = (f"{name:<{self._width}} | ", self._colours.get(name, "white"))
         # soft_wrap: a line stays one line when it is piped into grep.
-        self._console.print(prefix + Text.from_ansi(text), soft_wrap=True, highlight=False)
+        self._console.print(Text.assemble(prefix, Text.from_ansi(text)), soft_wrap=True, highlight=False)
 
     def note(self, text: str) -> None:
-        prefix = Text(f"{'streamway':<{self._width}} | ", style="bold")
-        self._console.print(prefix + Text(text), soft_wrap=True, highlight=False)
+        prefix = (f"{'streamway':<{self._width}} | ", "bold")
+        self._console.print(Text.assemble(prefix, text), soft_wrap=True, highlight=False)
 
     def starting(self, name: str, waiting: str) -> None:
         now = self._clock()
@@ -84,7 +84,7 @@ class Terminal:
         """The closing table of a start."""
         self._console.print()
         for label, value in rows:
-            self._console.print(Text(f"  {label:<10}", style="dim") + Text(value, style="bold"), soft_wrap=True)
+            self._console.print(Text.assemble((f"  {label:<10}", "dim"), (value, "bold")), soft_wrap=True)
         self._console.print()
 
     def _spin(self, now: float) -> None:
