@@ -108,6 +108,23 @@ async def test_after_a_restart_what_ran_is_lost_and_what_waited_is_run(
     assert [call.prompt for call in engine.calls] == ["waited", "unread"]
 
 
+async def test_what_ended_in_an_earlier_life_is_told_as_lost_to_who_asks_for_it(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    engine = ScriptedEngine(answer=("a",))
+    async with running_adapter(valkey_server.url, engine) as adapter, attached(adapter) as stream:
+        generation = await enqueue(valkey, request())
+        await stream.all(await stream.subscribe(generation))
+        await eventually(lambda: unfinished(valkey), 0)
+    async with running_adapter(valkey_server.url, engine) as adapter, attached(adapter) as stream:
+        # One that has read something of it can only be lost, at once; one that has not could be early.
+        assert (
+            reason((await stream.all(await stream.subscribe(generation, after=3), within_s=0.5))[-1]) == "worker_lost"
+        )
+        number = await stream.subscribe(generation, after=1, view="VIEW_OUTCOME")
+        assert reason((await stream.all(number, within_s=3))[-1]) == "worker_lost"
+
+
 async def test_a_reader_with_more_than_this_life_made_is_told_that_the_worker_was_lost(
     valkey: Redis, valkey_server: ValkeyServer
 ) -> None:

@@ -60,6 +60,15 @@ async def add_generations(valkey: Valkey, tasks: Sequence[NewTask]) -> None:
         await pipe.execute()
 
 
+async def states_of(valkey: Valkey, generations: Sequence[str]) -> list[str]:
+    """State of each generation; empty where there is no record. Raises RedisError."""
+    async with valkey.pipeline(transaction=False) as pipe:
+        for generation in generations:
+            pipe.hget(keys.generation(generation), "state")
+        rows = await pipe.execute()
+    return [(state or b"").decode() for state in rows]
+
+
 async def request_of(
     valkey: Valkey, generations: list[str]
 ) -> list[tuple[common_pb2.GenerationRequest, str, int] | None]:

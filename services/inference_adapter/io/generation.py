@@ -198,6 +198,14 @@ class Generation:
         place.memory.end(self.transcript, place.clock.monotonic())
         place.flusher.now(self)
         place.metrics.generations.labels(state).inc()
+        _log.debug(
+            "generation_ended",
+            generation=self.id,
+            trace=self._context.trace_id,
+            state=state,
+            units=self._numbering.units,
+            seconds=round(self._waited_s(), 3),
+        )
         self._on_end(self)
 
     def _mark(self) -> None:

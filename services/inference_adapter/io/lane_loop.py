@@ -11,13 +11,15 @@ from redis.exceptions import RedisError
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.worker import Worker
 from streamway.errors import GenerationNotFound, Internal
-from streamway.lanes import LaneReader, TakenTask, request_of
+from streamway.lanes import LaneReader, TakenTask, request_of, states_of
 from streamway.v1 import common_pb2
 from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("adapter")
 
 _BLOCK_MS: Final = 1000
+_LOOK_UP_S: Final = 1.0
+_MOST_LOOKED_UP: Final = 1000
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
@@ -41,6 +43,7 @@ class LaneLoop:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._take(), name="take")
             group.create_task(self._renew(), name="renew")
+            group.create_task(self._look_up(), name="look-up")
             group.create_task(self._books.run(), name="books")
 
     async def emptied(self) -> bool:
@@ -112,6 +115,23 @@ class LaneLoop:
         except Exception:  # noqa: BLE001 — a task that is read again after a restart must not end the worker each time
             _log.exception("task_not_started", generation=request.generation)
             self._worker.refuse(task, Internal(), request.tenant)
+
+    async def _look_up(self) -> None:
+        """Looks for what readers wait for and no task will bring: it ended, or ran, in an earlier life of this worker."""
+        while True:
+            await asyncio.sleep(_LOOK_UP_S)
+            awaited = self._worker.awaited[:_MOST_LOOKED_UP]
+            if not awaited:
+                continue
+            try:
+                states = await states_of(self._valkey, awaited)
+            except (RedisError, OSError):
+                # The loop that takes tasks says so.
+                continue
+            for generation, state in zip(awaited, states, strict=True):
+                # Without a record its router may still be writing it.
+                if state not in ("", "queued"):
+                    self._worker.lost(generation)
 
     async def _renew(self) -> None:
         while True:

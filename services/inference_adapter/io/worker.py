@@ -139,12 +139,21 @@ class Worker:
 
     def lose(self, task: TakenTask) -> None:
         """Gives up a task whose engine call ran in an earlier life of this worker."""
-        id_ = task.copy.generation
-        _log.warning("generation_lost", generation=id_)
-        self._books.state(id_, "failed")
+        self._books.state(task.copy.generation, "failed")
         self._books.finish(task)
-        self._place.memory.mark_gone(id_, Gone.LOST)
-        self._directory.lost(id_)
+        self.lost(task.copy.generation)
+
+    def lost(self, id_: str) -> None:
+        """Tells who waits for a generation, and who will ask, that it was an earlier life's; nothing if it is here after all."""
+        if self._place.memory.find(id_) is None:
+            _log.warning("generation_lost", generation=id_)
+            self._place.memory.mark_gone(id_, Gone.LOST)
+            self._directory.lost(id_)
+
+    @property
+    def awaited(self) -> list[str]:
+        """Generations that readers wait for and no task has brought yet."""
+        return self._directory.waiting
 
     def refuse(self, task: TakenTask, error: StreamwayError, tenant: str = "") -> None:
         """Ends a task that cannot be run."""

@@ -22,9 +22,9 @@ class Directory:
         self._next_heartbeat = clock.monotonic() + heartbeat_s
 
     @property
-    def waiting(self) -> int:
+    def waiting(self) -> list[str]:
         """Generations that somebody waits for."""
-        return len(self._waiting)
+        return list(self._waiting)
 
     @property
     def idle(self) -> bool:
@@ -49,7 +49,8 @@ class Directory:
             self._bind(subscription, found)
         elif found is Gone.EXPIRED:
             subscription.fail(EventsExpired(subscription.generation))
-        elif found is Gone.LOST:
+        elif found is Gone.LOST or subscription.after > 1:
+            # Whoever has more than `accepted` has read what an earlier life of this worker made.
             subscription.fail(WorkerLost(self._worker))
         else:
             self._waiting.setdefault(subscription.generation, []).append(subscription)

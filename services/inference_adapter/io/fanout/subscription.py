@@ -20,8 +20,9 @@ class Subscription:
 
     __slots__ = (
         "_clock",
+        "_live",
         "_outbox",
-        "_view",
+        "_outcome",
         "after",
         "bound",
         "generation",
@@ -67,7 +68,9 @@ class Subscription:
         self.waiting_bytes = 0
         self._outbox = outbox
         self._clock = clock
-        self._view = View.VIEW_LIVE if view == View.VIEW_UNSPECIFIED else view
+        # Plain booleans: a protobuf enum costs a lookup by name at each use, and `grown` is on the per-token path.
+        self._live = view in (View.VIEW_UNSPECIFIED, View.VIEW_LIVE)
+        self._outcome = view == View.VIEW_OUTCOME
 
     def bind(self, transcript: Transcript) -> None:
         """Reads `transcript` from its place on: at once, or after its end, as the view says."""
@@ -77,7 +80,7 @@ class Subscription:
             self._send_ended(0)
             return
         transcript.readers.append(self)
-        if self._view == View.VIEW_LIVE:
+        if self._live:
             transcript.live += 1
             self.index = transcript.index_after(self.after)
             if self.index < transcript.end:
@@ -85,10 +88,10 @@ class Subscription:
 
     def grown(self, added_bytes: int) -> None:
         """New events were appended to the transcript."""
-        if self._view == View.VIEW_LIVE:
+        if self._live:
             self._outbox.mark(self, added_bytes)
         elif self.transcript.ended_at is not None:
-            self._send_ended(self.transcript.bytes if self._view == View.VIEW_COMPLETE else 0)
+            self._send_ended(0 if self._outcome else self.transcript.bytes)
 
     def leave(self) -> None:
         """Stops reading; idempotent."""
@@ -98,7 +101,7 @@ class Subscription:
         transcript = self.transcript
         if self in transcript.readers:
             transcript.readers.remove(self)
-            if self._view == View.VIEW_LIVE:
+            if self._live:
                 transcript.live -= 1
                 if transcript.live == 0:
                     transcript.unread_since = self._clock.monotonic()
@@ -119,6 +122,5 @@ class Subscription:
         self.fail(EventsExpired(self.generation))
 
     def _send_ended(self, added_bytes: int) -> None:
-        outcome = self._view == View.VIEW_OUTCOME
-        self.index = self.transcript.end - 1 if outcome else self.transcript.index_after(self.after)
+        self.index = self.transcript.end - 1 if self._outcome else self.transcript.index_after(self.after)
         self._outbox.mark(self, added_bytes)
