@@ -39,7 +39,8 @@ async def page() -> AsyncIterator[Page]:
         yield page
         await browser.close()
     # What the browser says of broken or refused connections is what these tests are about.
-    assert [text for text in problems if "WebSocket" not in text and "401" not in text] == []
+    expected = ("WebSocket", "401", "ERR_CONNECTION_REFUSED")
+    assert [text for text in problems if not any(part in text for part in expected)] == []
 
 
 async def opened(page: Page, mesh: MeshProcesses) -> Page:
