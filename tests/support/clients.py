@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 import websockets
@@ -14,9 +14,15 @@ from websockets.asyncio.client import ClientConnection
 
 
 class RawRequest:
-    """One HTTP/1.1 request on a socket of its own, so that a test can cut or half-close it."""
+    """One HTTP/1.1 request on a socket of its own, so that a test can cut or half-close it.
+
+    Every one is listed in `made`, and a fixture closes what a test left open.
+    """
+
+    made: ClassVar[list[RawRequest]] = []
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        RawRequest.made.append(self)
         self.reader = reader
         self.writer = writer
         self.status = 0
