@@ -42,7 +42,8 @@ class UpSettings(ServiceSettings):
     )
     data_dir: Path = Field(
         default_factory=default_data_dir,
-        description="Folder of the embedded Valkey and of what `streamway status` reads. Made if missing.",
+        description="Folder of the embedded Valkey and of what `streamway status` reads; made if missing. "
+        "Default: `$XDG_DATA_HOME/streamway`, else `~/.local/share/streamway`.",
     )
     valkey: SecretStr | None = Field(
         default=None, description="URL of a Valkey or Redis to use. Without it: the embedded one is started."
@@ -70,5 +71,6 @@ class ClientSettings(ServiceSettings):
     )
     api_key: SecretStr | None = Field(default=None, description="API key, where the mesh asks for one.")
     data_dir: Path = Field(
-        default_factory=default_data_dir, description="Folder of the mesh that `streamway up` started."
+        default_factory=default_data_dir,
+        description="Folder of the mesh that `streamway up` started. Default: as for `streamway up`.",
     )

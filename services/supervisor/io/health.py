@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 import redis.asyncio
 from redis.exceptions import RedisError
+
+
+# What a probe says of a process that cannot answer yet: nothing worth telling.
+NOT_YET: Final = "starting"
 
 
 class Probe(Protocol):
@@ -35,7 +39,7 @@ class HttpProbe:
                 finally:
                     writer.close()
         except (OSError, TimeoutError):
-            return "starting"
+            return NOT_YET
         head, _, body = answer.partition(b"\r\n\r\n")
         status = head.split(b" ", 2)[1:2]
         if status == [b"200"]:
@@ -54,7 +58,7 @@ class ValkeyProbe:
         try:
             await client.ping()
         except (RedisError, OSError) as problem:
-            return "loading its data" if "loading" in str(problem).lower() else "starting"
+            return "loading its data" if "loading" in str(problem).lower() else NOT_YET
         finally:
             await client.aclose()
         return ""

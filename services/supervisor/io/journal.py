@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from services.supervisor.io.health import NOT_YET
+
 _COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 # Without a terminal a long start is told once in this time.
 _PLAIN_INTERVAL_S: Final = 5.0
@@ -61,6 +63,7 @@ class Terminal:
 
     def starting(self, name: str, waiting: str) -> None:
         now = self._clock()
+        waiting = "" if waiting == NOT_YET else waiting
         since, _ = self._waiting.get(name, (now, ""))
         self._waiting[name] = (since, waiting)
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -94,7 +97,7 @@ class Terminal:
                 self._status = None
             return
         text = ", ".join(
-            f"{name} {now - since:.0f} s{f' ({waiting})' if waiting and waiting != 'starting' else ''}"
+            f"{name} {now - since:.0f} s{f' ({waiting})' if waiting else ''}"
             for name, (since, waiting) in self._waiting.items()
         )
         if self._status is None:
