@@ -38,7 +38,7 @@ class EdgeSettings(ServiceSettings):
         default=[], description="Routers as host:port. Empty: those that hold a lease in Valkey, looked up each second."
     )
     router_wait_s: float = Field(
-        default=5.0, ge=0, le=60, description="Seconds a new generation waits for a router when none is reachable."
+        default=10.0, ge=0, le=60, description="Seconds a new generation waits for a router when none is reachable."
     )
     router_answer_s: float = Field(
         default=10.0, ge=0.5, le=60, description="Seconds a router may take to answer before another one is asked."

@@ -297,3 +297,20 @@ async def test_a_draining_router_hands_the_request_to_nobody_else_twice() -> Non
             ids = [request.generation for request in first.router.opened]
             assert len(ids) <= 1
             assert set(ids) <= {request.generation for request in other.router.opened}
+
+
+async def test_c1_a_mesh_that_takes_long_to_answer_gets_an_early_200_and_heartbeats() -> None:
+    async with edge_world(heartbeat_s=0.6, router_wait_s=1.5) as world:
+        world.router.answer = lambda _: None
+        client = await RawRequest.post(world.url + PATH, chat(stream=True))
+        request = await world.router.asked()
+        assert await client.head() == 200
+        assert "x-streamway-worker" not in client.headers
+        assert client.headers["x-streamway-generation"] == request.generation
+        chunks = client.chunks()
+        assert await anext(chunks) == b": ping\n\n"
+        world.router.say(refused(request, QueueFull("simulated", 3.0)))
+        async for chunk in chunks:
+            if b"queue_full" in chunk:
+                break
+        client.cut()

@@ -50,6 +50,7 @@ class ChatSurface:
         self._wheel = wheel
         self._metrics = metrics
         self._hold_s = settings.hold_status_s
+        self._most_silent_s = settings.heartbeat_s / 2
         self._by_address = settings.session_by_address
         self._max_message_bytes = max_message_bytes
 
@@ -105,7 +106,7 @@ class ChatSurface:
         outbox: Outbox | None = None
         try:
             # An error before anything was sent is raised here and becomes an HTTP status.
-            await reader.begun(self._hold_s)
+            await reader.begun(self._hold_s, self._most_silent_s)
             response = web.StreamResponse()
             response.content_type = "text/event-stream"
             response.headers["Cache-Control"] = "no-cache"
