@@ -8,7 +8,6 @@ from typing import Final, Protocol
 import redis.asyncio
 from redis.exceptions import RedisError
 
-
 # What a probe says of a process that cannot answer yet: nothing worth telling.
 NOT_YET: Final = "starting"
 
