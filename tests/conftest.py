@@ -1,13 +1,24 @@
-"""Fixtures that all tests share."""
+"""Fixtures that all tests share, and what every test is held to: no task outlives it, nothing is left out in CI."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import settings
 from redis.asyncio import Redis
 
+from tests.support.needs import LEFT_OUT
 from tests.support.valkey_server import ValkeyServer
+
+_CI = os.environ.get("CI") == "true"
+
+# No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
+settings.register_profile("streamway", deadline=None, derandomize=_CI)
+settings.load_profile("streamway")
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +36,47 @@ async def valkey(valkey_server: ValkeyServer) -> AsyncIterator[Redis]:
     await client.flushdb()
     yield client
     await client.aclose()
+
+
+@pytest.fixture(autouse=True)
+def no_task_outlives_a_test(request: pytest.FixtureRequest) -> None:
+    """Comes before every other fixture, so that its check comes after they have cleaned up."""
+    if inspect.iscoroutinefunction(getattr(request, "function", None)):
+        request.getfixturevalue("leaked_tasks")
+
+
+@pytest.fixture
+async def leaked_tasks() -> AsyncIterator[None]:
+    """Fails when a task of the test still runs half a second after everything was closed."""
+    before = asyncio.all_tasks()
+    yield
+    until = asyncio.get_running_loop().time() + 0.5
+    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
+        if asyncio.get_running_loop().time() > until:
+            pytest.fail(f"tasks outlived the test: {sorted(map(_told, left))}")
+        await asyncio.sleep(0.01)
+
+
+def _told(task: asyncio.Task[object]) -> str:
+    return f"{task.get_name()} in {getattr(task.get_coro(), '__qualname__', task.get_coro())}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """In CI a test that was left out for a missing package is a failure."""
+    outcome = yield
+    report = outcome.get_result()
+    if _CI and report.skipped and LEFT_OUT in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: {report.longrepr[2]} (CI=true)"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each thing that is missing."""
+    reasons: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        if LEFT_OUT in str(report.longrepr):
+            reason = str(report.longrepr[2]).partition(LEFT_OUT)[2]
+            reasons[reason] = reasons.get(reason, 0) + 1
+    for reason, number in sorted(reasons.items()):
+        terminalreporter.write_line(f"{LEFT_OUT}{reason} — {number} test{'s' if number > 1 else ''}")

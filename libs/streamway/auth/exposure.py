@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from streamway.config.shared import SharedSettings
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 
 def is_loopback(host: str) -> bool:
@@ -28,7 +28,7 @@ def refuse_open_exposure(host: str, shared: SharedSettings) -> None:
             ("STREAMWAY_MESH_TOKEN", shared.mesh_token),
             ("STREAMWAY_API_KEYS_FILE", shared.api_keys_file),
         )
-        if value is None or value == ""
+        if value is None
     ]
     if missing:
         raise StartError(

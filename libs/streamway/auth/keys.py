@@ -16,7 +16,7 @@ from typing import Self
 import yaml
 
 from streamway.auth.identity import Identity
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -58,7 +58,10 @@ class ApiKeys:
                     f"row {number} of the API keys file {path} needs 'hash' (64 hex digits, see `streamway keys hash`) "
                     "and 'tenant' (letters, digits, _ . -)"
                 )
-            tenants[digest] = tenant
+            if tenants.setdefault(digest, tenant) != tenant:
+                raise StartError(
+                    f"row {number} of the API keys file {path} gives another tenant to a key listed before"
+                )
         return cls(tenants)
 
     def identify(self, key: str) -> Identity | None:

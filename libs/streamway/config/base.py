@@ -12,13 +12,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 import yaml
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 # Every prefix that exists, so that a misspelt one is told from another service's.
 SERVICE_PREFIXES: Final = {
@@ -27,6 +27,7 @@ SERVICE_PREFIXES: Final = {
     "adapter": "STREAMWAY_ADAPTER_",
     "cache": "STREAMWAY_CACHE_",
     "up": "STREAMWAY_UP_",
+    "client": "STREAMWAY_CLIENT_",
 }
 CONFIG_VARIABLE: Final = "STREAMWAY_CONFIG"
 _S = TypeVar("_S", bound="ServiceSettings")
@@ -76,7 +77,8 @@ class _FileSection(PydanticBaseSettingsSource):
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        return dict(_file_sections().get(getattr(self.settings_cls, "section", ""), {}))
+        section = _file_sections().get(getattr(self.settings_cls, "section", ""), {})
+        return {str(name): value for name, value in section.items()}
 
 
 def _file_sections() -> Mapping[str, Any]:
@@ -89,6 +91,8 @@ def _file_sections() -> Mapping[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as problem:
         raise StartError(f"cannot read the configuration {path}: {problem.strerror}; check {CONFIG_VARIABLE}") from None
+    except UnicodeDecodeError:
+        raise StartError(f"the configuration {path} is not UTF-8 text; check {CONFIG_VARIABLE}") from None
     except yaml.YAMLError as problem:
         raise StartError(f"{path} is not YAML: {' '.join(str(problem).split())}") from None
     if not isinstance(content, dict) or not all(isinstance(part, dict | None) for part in content.values()):
@@ -96,7 +100,7 @@ def _file_sections() -> Mapping[str, Any]:
     unknown = set(content) - {"shared", *SERVICE_PREFIXES}
     if unknown:
         raise StartError(
-            f"{path} has the unknown section {sorted(unknown)[0]!r}; known: shared, {', '.join(SERVICE_PREFIXES)}"
+            f"{path} has the unknown section {min(unknown, key=str)!r}; known: shared, {', '.join(SERVICE_PREFIXES)}"
         )
     return {name: part or {} for name, part in content.items()}
 
@@ -108,7 +112,7 @@ def load(*kinds: type[_S], arguments: Sequence[str] | None = None) -> list[Any]:
     exits. Raises `StartError` with one line for whatever is unknown, misspelt or out of range.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(prog=f"python -m services.{kinds[0].section}", allow_abbrev=False)
+    parser = _Parser(prog=f"streamway {kinds[0].section}", allow_abbrev=False)
     parser.add_argument("--print-config", action="store_true", help="print the effective settings as JSON and exit")
     for kind in kinds:
         group = parser.add_argument_group(kind.section or "settings")
@@ -143,6 +147,13 @@ def load(*kinds: type[_S], arguments: Sequence[str] | None = None) -> list[Any]:
         )
         sys.exit(0)
     return made
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells a wrong argument in one line, as everything that stops a start is told."""
+
+    def error(self, message: str) -> NoReturn:
+        raise StartError(f"{message}; see --help")
 
 
 def _parsed(value: str) -> Any:

@@ -23,11 +23,12 @@ class SharedSettings(ServiceSettings):
     )
     mesh_token: SecretStr | None = Field(
         default=None,
+        min_length=1,
         description="Secret that services present to one another. Required when anything listens beyond loopback.",
     )
     api_keys_file: Path | None = Field(
         default=None,
-        description="YAML file with the hashes of the API keys and the tenant of each. Without it: one anonymous tenant, loopback only.",
+        description="YAML file with the hash and tenant of each API key. Without it: one anonymous tenant, on loopback only.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log lines to write."

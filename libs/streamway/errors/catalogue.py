@@ -19,13 +19,14 @@ class StreamwayError(Exception):
     _by_reason: ClassVar[dict[int, type[StreamwayError]]] = {}
 
     def __init_subclass__(cls) -> None:
-        StreamwayError._by_reason[cls.reason] = cls
+        StreamwayError._by_reason.setdefault(cls.reason, cls)
 
     def __init__(self, message: str, *, retry_after_s: float | None = None, **metadata: object) -> None:
-        super().__init__(message)
-        self.message = message
+        # A lone surrogate from a client's JSON cannot be written as UTF-8, and must not turn a refusal into a crash.
+        self.message = _printable(message)
+        super().__init__(self.message)
         self.retry_after_s = retry_after_s
-        self.metadata = {name: str(value) for name, value in metadata.items() if value not in (None, "")}
+        self.metadata = {name: _printable(str(value)) for name, value in metadata.items() if value not in (None, "")}
 
     @classmethod
     def restore(
@@ -34,7 +35,8 @@ class StreamwayError(Exception):
         """Rebuilds an error that another process sent; an unknown reason becomes `Internal`."""
         kind = StreamwayError._by_reason.get(reason, Internal)
         error = kind.__new__(kind)
-        StreamwayError.__init__(error, message, retry_after_s=retry_after_s, **(metadata or {}))
+        StreamwayError.__init__(error, message, retry_after_s=retry_after_s)
+        error.metadata = dict(metadata or {})
         return error
 
     @property
@@ -54,7 +56,7 @@ class StreamwayError(Exception):
 
     def at(self, **metadata: object) -> Self:
         """Adds fields that only an outer layer knows."""
-        self.metadata.update({name: str(value) for name, value in metadata.items()})
+        self.metadata.update({name: _printable(str(value)) for name, value in metadata.items()})
         return self
 
 
@@ -235,3 +237,7 @@ class Internal(StreamwayError):
 
     def __init__(self, request_id: str = "") -> None:
         super().__init__("internal error; the log has more under this request id", request_id=request_id)
+
+
+def _printable(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -2,6 +2,15 @@
 
 from streamway.lanes.reader import LaneReader
 from streamway.lanes.task import TakenTask, TaskCopy
-from streamway.lanes.writer import add_generation, request_of
+from streamway.lanes.writer import NewTask, add_generation, add_generations, request_of, states_of
 
-__all__ = ["LaneReader", "TakenTask", "TaskCopy", "add_generation", "request_of"]
+__all__ = [
+    "LaneReader",
+    "NewTask",
+    "TakenTask",
+    "TaskCopy",
+    "add_generation",
+    "add_generations",
+    "request_of",
+    "states_of",
+]

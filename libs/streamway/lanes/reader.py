@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 import structlog
 from redis.exceptions import ResponseError
@@ -12,6 +13,12 @@ from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("lanes")
+
+# Lanes with their entries: (lane, [(entry id, fields)]).
+_Reply = list[tuple[str, list[tuple[str, dict[bytes, bytes]]]]]
+_PAGE: Final = 100
+# How much longer than asked a blocking read may take before the connection counts as dead.
+_BLOCK_MARGIN_S: Final = 5.0
 
 
 class LaneReader:
@@ -25,6 +32,8 @@ class LaneReader:
         self._blocking = blocking
         self._worker = worker
         self._lanes = {keys.lane(worker, class_): class_ for class_ in keys.CLASSES}
+        # Newest entry of each lane that is known, taken by whomever: `wait` looks behind it.
+        self._seen: dict[Any, Any] = dict.fromkeys(self._lanes, "0-0")
 
     async def open(self) -> None:
         """Makes the groups. They start at 0, so that what was added before this worker came is not lost."""
@@ -34,68 +43,87 @@ class LaneReader:
             except ResponseError as problem:
                 if not str(problem).startswith("BUSYGROUP"):
                     raise
+            groups: Any = await self._valkey.xinfo_groups(lane)
+            for group in groups:
+                if group["name"] == keys.LANE_GROUP.encode():
+                    self._seen[lane] = group["last-delivered-id"].decode()
 
     async def own_pending(self) -> list[TakenTask]:
-        """What this worker had taken and not finished, from its life before a restart or reconnect."""
+        """What this worker had taken and not finished, from its life before a restart or reconnect. Raises RedisError."""
         taken: list[TakenTask] = []
         for lane in self._lanes:
             last = "0"
             while True:
-                reply = await self._valkey.xreadgroup(keys.LANE_GROUP, self._worker, {lane: last}, count=100)
-                entries = self._parse(reply)
-                if not _entries_of(reply):
+                reply = await self._read({lane: last}, _PAGE)
+                entries = [entry for _, page in reply for entry, _ in page]
+                if not entries:
                     break
-                taken += [task for task in entries if task is not None]
-                last = _entries_of(reply)[-1][0].decode()
+                taken += await self._good(reply)
+                last = entries[-1]
         return taken
 
-    async def take(self, most: int, block_ms: int) -> list[TakenTask]:
-        """At most `most` new tasks. Waits up to `block_ms` when every lane is empty. Raises RedisError.
+    async def take(self, most: int) -> list[TakenTask]:
+        """At most `most` new tasks, without waiting. Raises RedisError; what was read is then among `own_pending`.
 
-        COUNT counts per stream, so lanes are asked one by one; only when all are empty does one read block on all of them,
-        for a single task.
+        COUNT counts per stream, so the lanes are asked one by one.
         """
         taken: list[TakenTask] = []
         for lane in self._lanes:
             if len(taken) >= most:
-                return taken
-            reply = await self._valkey.xreadgroup(keys.LANE_GROUP, self._worker, {lane: ">"}, count=most - len(taken))
+                break
+            reply = await self._read({lane: ">"}, most - len(taken))
+            self._note(reply)
             taken += await self._good(reply)
-        if taken or block_ms <= 0:
-            return taken
-        reply = await self._blocking.xreadgroup(
-            keys.LANE_GROUP, self._worker, dict.fromkeys(self._lanes, ">"), count=1, block=block_ms
-        )
-        return await self._good(reply)
+        return taken
+
+    async def wait(self, block_ms: int) -> None:
+        """Returns when a lane may have something new, or after `block_ms`. Raises RedisError or TimeoutError.
+
+        It looks and takes nothing: a read through the group would have to promise room for what it may bring, and a
+        cancelled one would leave a task that nobody knows of.
+        """
+        async with asyncio.timeout(block_ms / 1000 + _BLOCK_MARGIN_S):
+            reply: Any = await self._blocking.xread(dict(self._seen), count=1, block=block_ms)
+        self._note(_rows(reply))
 
     async def finish(self, tasks: list[TakenTask]) -> None:
-        """Acknowledges and deletes, as one step for each lane. Raises RedisError; then the tasks stay pending."""
-        by_lane: dict[str, list[str]] = {}
-        for task in tasks:
-            by_lane.setdefault(task.lane, []).append(task.entry)
-        for lane, entries in by_lane.items():
+        """Acknowledges and deletes, as one step for each lane. Raises RedisError; then some may still be pending."""
+        for lane, entries in _by_lane(tasks).items():
             await self._drop(lane, entries)
 
     async def renew(self, tasks: list[TakenTask]) -> None:
         """Renews the task leases: resets their idle time without counting a delivery. Raises RedisError."""
-        by_lane: dict[str, list[str]] = {}
-        for task in tasks:
-            by_lane.setdefault(task.lane, []).append(task.entry)
-        for lane, entries in by_lane.items():
-            await self._valkey.xclaim(lane, keys.LANE_GROUP, self._worker, 0, entries, justid=True)
+        for lane, entries in _by_lane(tasks).items():
+            await self._valkey.xclaim(lane, keys.LANE_GROUP, self._worker, 0, [*entries], justid=True)
 
-    async def _good(self, reply: Any) -> list[TakenTask]:
-        """Parsed tasks; an entry that is not one of ours is logged and removed, since no worker could ever run it."""
-        good = [task for task in self._parse(reply) if task is not None]
-        bad: dict[str, list[str]] = {}
-        for lane, entries in _lanes_of(reply):
-            known = {task.entry for task in good if task.lane == lane}
-            strange = [entry.decode() for entry, _ in entries if entry.decode() not in known]
-            if strange:
-                bad[lane] = strange
-        for lane, entries in bad.items():
-            _log.error("task_unreadable", lane=lane, entries=entries)
-            await self._drop(lane, entries)
+    async def length(self) -> int:
+        """Tasks in the lanes, read or not; finished ones are deleted. Raises RedisError."""
+        return sum([int(await self._valkey.xlen(lane)) for lane in self._lanes])
+
+    async def _read(self, after: dict[Any, Any], count: int) -> _Reply:
+        reply: Any = await self._valkey.xreadgroup(keys.LANE_GROUP, self._worker, after, count=count)
+        return _rows(reply)
+
+    def _note(self, reply: _Reply) -> None:
+        for lane, page in reply:
+            if page:
+                self._seen[lane] = page[-1][0]
+
+    async def _good(self, reply: _Reply) -> list[TakenTask]:
+        """Parsed tasks. An entry that is not one of ours is logged and removed, since no worker could ever run it; one that
+        was deleted while it was pending has no fields, and only its pending mark is removed."""
+        good: list[TakenTask] = []
+        for lane, page in reply:
+            bad: list[str] = []
+            for entry, fields in page:
+                try:
+                    good.append(TakenTask(TaskCopy.parse(fields), lane, entry, self._lanes[lane]))
+                except (KeyError, ValueError, AttributeError, TypeError):
+                    bad.append(entry)
+                    if fields:
+                        _log.error("task_unreadable", lane=lane, entry=entry)
+            if bad:
+                await self._drop(lane, bad)
         return good
 
     async def _drop(self, lane: str, entries: list[str]) -> None:
@@ -104,28 +132,15 @@ class LaneReader:
             pipe.xdel(lane, *entries)
             await pipe.execute()
 
-    def _parse(self, reply: Any) -> list[TakenTask | None]:
-        tasks: list[TakenTask | None] = []
-        for lane, entries in _lanes_of(reply):
-            for entry, fields in entries:
-                try:
-                    copy = TaskCopy.parse(fields)
-                except (KeyError, ValueError, AttributeError, TypeError):
-                    tasks.append(None)
-                    continue
-                tasks.append(TakenTask(copy, lane, entry.decode(), self._lanes[lane]))
-        return tasks
+
+def _rows(reply: Any) -> _Reply:
+    """A reply of XREAD or XREADGROUP under RESP2 (a list) or RESP3 (a mapping that nests the entries once more)."""
+    rows = [(lane, pages[0] if pages else []) for lane, pages in reply.items()] if isinstance(reply, dict) else reply
+    return [(lane.decode(), [(entry.decode(), fields) for entry, fields in page]) for lane, page in rows or ()]
 
 
-def _lanes_of(reply: Any) -> list[tuple[str, list[tuple[bytes, dict[bytes, bytes]]]]]:
-    """The reply of XREADGROUP under RESP2 (a list) or RESP3 (a mapping), as pairs of lane and entries."""
-    if not reply:
-        return []
-    if isinstance(reply, dict):
-        # RESP3 nests the entries of each stream once more.
-        return [(lane.decode(), batches[0] if batches else []) for lane, batches in reply.items()]
-    return [(lane.decode(), entries) for lane, entries in reply]
-
-
-def _entries_of(reply: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    return [entry for _, entries in _lanes_of(reply) for entry in entries]
+def _by_lane(tasks: list[TakenTask]) -> dict[str, list[str]]:
+    by_lane: dict[str, list[str]] = {}
+    for task in tasks:
+        by_lane.setdefault(task.lane, []).append(task.entry)
+    return by_lane

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from streamway.lanes.task import TaskCopy
 from streamway.v1 import common_pb2
@@ -13,31 +15,58 @@ from streamway.valkey.connection import Valkey
 RECORD_TTL_MS: Final = 600_000
 
 
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A request on its way into a worker's lane. `created_ms` is when it was taken, in Unix milliseconds."""
+
+    request: common_pb2.GenerationRequest
+    worker: str
+    copy: TaskCopy
+    created_ms: int
+
+
 async def add_generation(
     valkey: Valkey, request: common_pb2.GenerationRequest, worker: str, copy: TaskCopy, created_ms: int
 ) -> None:
-    """Writes the record of a generation, then its task copy into the worker's lane, in one round trip.
+    """Adds one; see `add_generations`."""
+    await add_generations(valkey, [NewTask(request, worker, copy, created_ms)])
+
+
+async def add_generations(valkey: Valkey, tasks: Sequence[NewTask]) -> None:
+    """Writes the record of each generation, then its task copy into the worker's lane, all in one round trip.
 
     The record comes first: a worker that reads the copy finds the request. The lane is never trimmed; admission bounds it.
-    Raises RedisError; then the copy may or may not be in the lane.
+    Raises RedisError; then any of the copies may or may not be in its lane.
     """
-    key = keys.generation(request.generation)
     async with valkey.pipeline(transaction=False) as pipe:
-        pipe.hset(
-            key,
-            mapping={
-                "request": request.SerializeToString(),
-                "state": "queued",
-                "worker": worker,
-                "tenant": request.tenant,
-                "session": request.session,
-                "model": request.model,
-                "created_ms": created_ms,
-            },
-        )
-        pipe.pexpire(key, max(RECORD_TTL_MS, request.deadline_unix_ms - created_ms))
-        pipe.xadd(keys.lane(worker, keys.task_class(request.priority)), copy.fields())
+        for task in tasks:
+            request = task.request
+            key = keys.generation(request.generation)
+            pipe.hset(
+                key,
+                mapping={
+                    "request": request.SerializeToString(),
+                    "state": "queued",
+                    "worker": task.worker,
+                    "tenant": request.tenant,
+                    "session": request.session,
+                    "model": request.model,
+                    "created_ms": task.created_ms,
+                },
+            )
+            pipe.pexpire(key, max(RECORD_TTL_MS, request.deadline_unix_ms - task.created_ms))
+            fields: dict[Any, Any] = dict(task.copy.fields())
+            pipe.xadd(keys.lane(task.worker, keys.task_class(request.priority)), fields)
         await pipe.execute()
+
+
+async def states_of(valkey: Valkey, generations: Sequence[str]) -> list[str]:
+    """State of each generation; empty where there is no record. Raises RedisError."""
+    async with valkey.pipeline(transaction=False) as pipe:
+        for generation in generations:
+            pipe.hget(keys.generation(generation), "state")
+        rows = await pipe.execute()
+    return [(state or b"").decode() for state in rows]
 
 
 async def request_of(

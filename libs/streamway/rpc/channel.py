@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import grpc.aio
 
 from streamway.config.shared import SharedSettings
 from streamway.rpc.options import client_options
 from streamway.telemetry.context import RequestContext
 
-MESH_TOKEN_KEY = "x-streamway-mesh-token"
+MESH_TOKEN_KEY: Final = "x-streamway-mesh-token"  # noqa: S105 — the name of the header, not its value
 
 
 def open_channel(address: str, shared: SharedSettings) -> grpc.aio.Channel:

@@ -6,15 +6,13 @@ nothing between it and here may catch broadly.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
 import structlog
-from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from streamway.auth import ANONYMOUS, ApiKeys, Identity
@@ -33,6 +31,19 @@ _OPEN_SERVICES: Final = (
     "/grpc.reflection.v1.ServerReflection/",
 )
 
+# In quotes, since only the stubs know that a handler is generic.
+_Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
+_MAKERS: Final = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+# A peer refuses trailers over 8 KiB. The text goes into them twice, once percent-encoded (up to three bytes for one) and
+# once in base64 inside the details, a third time where a field is named.
+_MOST_TRAILER_TEXT_BYTES: Final = 1000
+
 
 def caller() -> Identity:
     """The authenticated caller of the RPC that is being served."""
@@ -43,50 +54,65 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     """Turns exceptions into rich statuses. What is not a StreamwayError is logged and told as INTERNAL with an id."""
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+        self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        behaviour = _behaviour(handler)
         method = handler_call_details.method
 
-        async def guard(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
-            if isinstance(error, grpc.aio.AbortError):
-                raise error
-            if not isinstance(error, StreamwayError):
-                request_id = new_secret_id()
-                _log.error("rpc_failed", method=method, request_id=request_id, exc_info=error)
-                error = Internal(request_id)
-            await _abort(context, to_status(error))
+        async def stream(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            try:
+                answers = behaviour(request, context)
+                if not hasattr(answers, "__aiter__"):
+                    # The generic reflection servicer is a coroutine that writes to the context.
+                    await answers
+                    return
+                try:
+                    async for answer in answers:
+                        yield answer
+                finally:
+                    await answers.aclose()
+            except Exception as error:  # noqa: BLE001 — the one place where the unknown becomes INTERNAL
+                await _abort(context, method, error)
 
-        return _wrapped(handler, guard, None)
+        async def unary(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                answer = behaviour(request, context)
+                # Channelz answers synchronously, ours with coroutines.
+                return await answer if isinstance(answer, Awaitable) else answer
+            except Exception as error:  # noqa: BLE001 — the one place where the unknown becomes INTERNAL
+                await _abort(context, method, error)
+
+        return _same_kind(handler, stream if handler.response_streaming else unary)
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Knows the caller by mesh token or API key; anonymous callers pass only when neither is configured."""
+    """Knows the caller by mesh token or API key; anonymous callers pass only when neither is configured.
+
+    Runs inside `ErrorInterceptor`, which awaits or iterates what a handler returns: so this one adds no generator of its own
+    to the path of each message.
+    """
 
     def __init__(self, mesh_token: str | None, keys: ApiKeys | None) -> None:
         self._token = mesh_token
         self._keys = keys
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+        self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method.startswith(_OPEN_SERVICES):
             return handler
-        metadata = {key: value for key, value in handler_call_details.invocation_metadata or ()}
-        try:
-            identity = self._identify(metadata)
-        except StreamwayError as refusal:
-            return _refusing(handler, refusal)
+        behaviour = _behaviour(handler)
+        metadata = dict(handler_call_details.invocation_metadata or ())
 
-        def enter() -> None:
-            _caller.set(identity)
+        def run(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            _caller.set(self._identify(metadata))
+            return behaviour(request, context)
 
-        return _wrapped(handler, None, enter)
+        return _same_kind(handler, run)
 
     def _identify(self, metadata: dict[str, Any]) -> Identity:
         token = metadata.get(MESH_TOKEN_KEY)
@@ -106,77 +132,34 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         raise Unauthenticated("credentials are missing")
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], status: status_pb2.Status) -> None:
-    rich = rpc_status.to_status(status)
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], method: str, error: Exception) -> NoReturn:
+    """Ends the call with the status of `error`; always raises."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, StreamwayError):
+        request_id = new_secret_id()
+        _log.error("rpc_failed", method=method, request_id=request_id, exc_info=error)
+        error = Internal(request_id)
+    rich = rpc_status.to_status(to_status(error, most_bytes=_MOST_TRAILER_TEXT_BYTES))
     await context.abort(rich.code, rich.details, rich.trailing_metadata)
+    raise AssertionError("abort returned")
 
 
-def _wrapped(
-    handler: Any,
-    guard: Callable[[Any, Exception], Awaitable[None]] | None,
-    enter: Callable[[], None] | None,
-) -> Any:
-    """The same handler with `enter` called before it and `guard` called with what it raises."""
-    if handler is None:
-        return handler
-    if handler.response_streaming:
-        inner_stream = handler.unary_stream or handler.stream_stream
-
-        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            if enter is not None:
-                enter()
-            try:
-                answers = inner_stream(request, context)
-                if hasattr(answers, "__aiter__"):
-                    try:
-                        async for answer in answers:
-                            yield answer
-                    finally:
-                        await answers.aclose()
-                else:
-                    # The generic reflection and channelz servicers are coroutines that write to the context.
-                    await answers
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                if guard is None:
-                    raise
-                await guard(context, error)
-
-        make = (
-            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
-        )
-        return make(stream, handler.request_deserializer, handler.response_serializer)
-
-    inner = handler.unary_unary or handler.stream_unary
-
-    async def unary(request: Any, context: Any) -> Any:
-        if enter is not None:
-            enter()
-        try:
-            return await _result(inner(request, context))
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            if guard is None:
-                raise
-            await guard(context, error)
-
-    make_unary = (
-        grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
+def _behaviour(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[[Any, Any], Any]:
+    """The function behind a handler, whichever of the four kinds it is."""
+    kinds: tuple[Callable[[Any, Any], Any] | None, ...] = (
+        handler.unary_unary,
+        handler.unary_stream,
+        handler.stream_unary,
+        handler.stream_stream,
     )
-    return make_unary(unary, handler.request_deserializer, handler.response_serializer)
+    return next(behaviour for behaviour in kinds if behaviour is not None)
 
 
-async def _result(answer: Any) -> Any:
-    """Standard servicers (channelz) answer synchronously, ours with coroutines."""
-    return await answer if hasattr(answer, "__await__") else answer
-
-
-def _refusing(handler: Any, refusal: StreamwayError) -> Any:
-    """A handler of the same kind that refuses every call."""
-
-    def refuse() -> None:
-        raise refusal
-
-    return _wrapped(handler, None, refuse)
+def _same_kind(
+    handler: grpc.RpcMethodHandler[Any, Any], behaviour: Callable[[Any, Any], Any]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """A handler like `handler` with another function behind it."""
+    make: Any = _MAKERS[handler.request_streaming, handler.response_streaming]
+    made: grpc.RpcMethodHandler[Any, Any] = make(behaviour, handler.request_deserializer, handler.response_serializer)
+    return made

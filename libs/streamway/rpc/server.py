@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ from streamway.auth import ApiKeys, refuse_open_exposure
 from streamway.config.shared import SharedSettings
 from streamway.rpc.interceptors import AuthInterceptor, ErrorInterceptor
 from streamway.rpc.options import server_options
-from streamway.runtime.process import StartError
+from streamway.runtime.address import host_port
+from streamway.runtime.start import StartError
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class MeshServer:
     @property
     def address(self) -> str:
         """Where it listens, "host:port"."""
-        return f"{self._host}:{self._port}"
+        return host_port(self._host, self._port)
 
     async def start(self) -> None:
         """Listens, but reports NOT_SERVING until `serving(True)`. Raises StartError when the port is taken."""
@@ -87,5 +89,5 @@ class MeshServer:
         await self._server.stop(grace_s)
 
     async def wait(self) -> None:
-        """Returns when the server has stopped."""
-        await self._server.wait_for_termination()
+        """Returns when the server has stopped. Shielded: cancelling grpc.aio's own wait would break `stop`."""
+        await asyncio.shield(self._server.wait_for_termination())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 import uuid
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+from streamway.runtime.shapes import is_generation_id
+
+__all__ = ["is_generation_id", "new_epoch", "new_generation_id", "new_secret_id"]
 
 
 def new_generation_id() -> str:
@@ -17,11 +18,6 @@ def new_generation_id() -> str:
         (time.time_ns() // 1_000_000) << 80 | 0x7 << 76 | (random >> 62) << 64 | 0b10 << 62 | random & ((1 << 62) - 1)
     )
     return str(uuid.UUID(int=value))
-
-
-def is_generation_id(text: str) -> bool:
-    """True for the one accepted spelling: 36 characters, lower case."""
-    return _UUID.fullmatch(text) is not None
 
 
 def new_secret_id() -> str:

@@ -13,6 +13,10 @@ from typing import Any, Protocol
 import structlog
 import uvloop
 
+from streamway.runtime.start import StartError
+
+__all__ = ["Service", "StartError", "run"]
+
 _log = structlog.get_logger("runtime")
 
 
@@ -34,10 +38,6 @@ class Service(Protocol):
     async def close(self) -> None:
         """Releases everything."""
         ...
-
-
-class StartError(Exception):
-    """The process cannot start. The message is one line and says what to do."""
 
 
 def run(build: Callable[[], Awaitable[Service] | Service]) -> None:
@@ -72,7 +72,7 @@ async def _main(build: Callable[[], Awaitable[Service] | Service]) -> int:
         if not await _until(service.start(), stop):
             return 0
         watch = loop.create_task(_watch(service), name="watch")
-        await asyncio.wait({watch, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await _first(watch, stop)
         if watch.done():
             code = 1
             _log.error("service_failed", exc_info=watch.exception())
@@ -93,7 +93,7 @@ async def _watch(service: Service) -> None:
 async def _until(work: Coroutine[Any, Any, None], stop: asyncio.Future[int]) -> bool:
     """Runs `work` unless `stop` comes first; True when it was completed."""
     task = asyncio.get_running_loop().create_task(work)
-    await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    await _first(task, stop)
     if not task.done():
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -101,3 +101,8 @@ async def _until(work: Coroutine[Any, Any, None], stop: asyncio.Future[int]) -> 
         return False
     await task
     return True
+
+
+async def _first(*waiting: asyncio.Future[Any]) -> None:
+    """Returns when one of them is done."""
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from streamway.runtime.process import StartError
+from streamway.runtime.address import host_port
+from streamway.runtime.start import StartError
+
+# A scrape that runs while the process closes may take this long to end.
+_CLOSE_S: Final = 1.0
 
 
 class OperationsServer:
     """Serves the health and metrics of one process.
 
-    `ready` returns an empty string when the process takes work, otherwise what it waits for.
+    `ready` returns an empty string when the process takes work, otherwise what it waits for. `port` 0 takes a free one;
+    `address` tells which after `start`.
     """
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, ready: Callable[[], str]) -> None:
@@ -24,21 +30,27 @@ class OperationsServer:
         self._ready = ready
         self._runner: web.AppRunner | None = None
 
+    @property
+    def address(self) -> str:
+        """Where it listens, "host:port"."""
+        return host_port(self._host, self._port)
+
     async def start(self) -> None:
         """Listens. Raises StartError when the port is taken."""
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE_S)
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self._host, self._port).start()
         except OSError as problem:
             await self.close()
             raise StartError(
-                f"operations port {self._host}:{self._port} is not free ({problem.strerror}); set another operations_port"
+                f"operations port {self.address} is not free ({problem.strerror}); set another operations_port"
             ) from None
+        self._port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
         """Stops listening."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import builtins
+from collections.abc import Iterable
+from typing import Any, Final
 
 import redis.asyncio
 import structlog
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import AuthenticationError, BusyLoadingError, ConnectionError, RedisError, TimeoutError
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from streamway.runtime.process import StartError
+from streamway.runtime.start import StartError
 
 Valkey = redis.asyncio.Redis
 
@@ -26,29 +30,33 @@ async def connect(url: str, *, start_timeout_s: float = 15.0, command_timeout_s:
     Ordinary commands run on this client's pool and are retried once on a broken connection. Blocking reads must use
     `blocking_client` instead. Raises StartError when nothing answers, the password is wrong, or keys may be evicted.
     """
-    client = Valkey.from_url(
-        url,
-        socket_timeout=command_timeout_s,
-        socket_connect_timeout=2.0,
-        retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 1),
-        retry_on_error=[ConnectionError],
-        health_check_interval=15,
-    )
+    try:
+        client = _prompt(
+            url,
+            socket_timeout=command_timeout_s,
+            socket_connect_timeout=2.0,
+            retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 1),
+            retry_on_error=[ConnectionError],
+            health_check_interval=15,
+        )
+    except ValueError:
+        raise StartError(
+            f"STREAMWAY_VALKEY_URL {_shown(url)} is not redis://host:port/db, rediss://… or unix:///path"
+        ) from None
     try:
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((ConnectionError, TimeoutError, BusyLoadingError)),
-            wait=wait_exponential_jitter(initial=0.05, max=1.0),
+            retry=retry_if_exception(_may_pass),
+            wait=wait_random_exponential(multiplier=0.05, max=1.0),
             stop=stop_after_delay(start_timeout_s),
             reraise=True,
         ):
             with attempt:
                 await client.ping()
         await _check(client)
-    except AuthenticationError:
-        await client.aclose()
-        raise StartError(f"{_shown(url)} refuses the password; check STREAMWAY_VALKEY_URL") from None
     except (RedisError, OSError) as problem:
         await client.aclose()
+        if _refused(problem):
+            raise StartError(f"{_shown(url)} refuses the password; check STREAMWAY_VALKEY_URL") from None
         raise StartError(
             f"Valkey does not answer at {_shown(url)} ({type(problem).__name__}); start it or set STREAMWAY_VALKEY_URL"
         ) from None
@@ -60,7 +68,45 @@ async def connect(url: str, *, start_timeout_s: float = 15.0, command_timeout_s:
 
 def blocking_client(url: str) -> Valkey:
     """A client with one connection and no read timeout, for the one blocking reader of a process."""
-    return Valkey.from_url(url, single_connection_client=True, socket_connect_timeout=2.0, socket_timeout=None)
+    return _prompt(url, single_connection_client=True, socket_connect_timeout=2.0, socket_timeout=None)
+
+
+class _PromptConnection(AbstractConnection):
+    """A connection whose sends can be cancelled.
+
+    redis-py sends under `asyncio.wait_for`, and that of Python 3.11 swallows a cancel that comes when the send has just ended:
+    a loop around Valkey would then run on, and whoever waits for its end would wait for ever. It also costs a task per command.
+    """
+
+    async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
+        if not self.is_connected:
+            await self.connect_check_health(check_health=False)
+        if check_health:
+            await self.check_health()  # type: ignore[no-untyped-call] # redis-py leaves it without types
+        pieces = (
+            [command.encode() if isinstance(command, str) else command] if isinstance(command, bytes | str) else command
+        )
+        try:
+            async with asyncio.timeout(self.socket_timeout):
+                await self._send_packed_command(pieces)
+        except OSError as problem:
+            await self.disconnect(nowait=True)
+            if isinstance(problem, builtins.TimeoutError):
+                raise TimeoutError("Timeout writing to socket") from None
+            raise ConnectionError(f"Error while writing to socket: {problem}") from problem
+        except BaseException:
+            # Half a command may be out: nothing else can follow it.
+            await self.disconnect(nowait=True)
+            raise
+
+
+def _prompt(url: str, **options: Any) -> Valkey:
+    """A client on `_PromptConnection`s of the kind the URL names. Raises ValueError when it names none."""
+    client = Valkey.from_url(url, **options)
+    pool = client.connection_pool
+    kind = pool.connection_class
+    pool.connection_class = type(f"Prompt{kind.__name__}", (_PromptConnection, kind), {})
+    return client
 
 
 async def _check(client: Valkey) -> None:
@@ -80,7 +126,17 @@ async def _check(client: Valkey) -> None:
         raise StartError(f"the server's maxmemory-policy is {policy}, which may drop tasks; set it to {_SAFE_POLICY}")
 
 
+def _may_pass(problem: BaseException) -> bool:
+    """True for what waiting may cure."""
+    return isinstance(problem, ConnectionError | TimeoutError) and not _refused(problem)
+
+
+def _refused(problem: BaseException) -> bool:
+    """True for a missing or wrong password, which redis-py counts among, and hides behind, connection errors."""
+    return isinstance(problem, AuthenticationError) or isinstance(problem.__cause__, AuthenticationError)
+
+
 def _shown(url: str) -> str:
-    """The URL without its password."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    """The URL without its password, which may stand before an `@` or in the query."""
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else scheme.rpartition("@")[2]

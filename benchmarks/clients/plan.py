@@ -1,0 +1,98 @@
+"""What a load run is asked for, and what it found."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+PROMPT = "Tell me, in as many words as you like, how a river finds its way to the sea."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`streams` live at once, each asking `rounds` times for `tokens` tokens; starts are spread over `ramp_s` seconds."""
+
+    target: str
+    model: str
+    streams: int
+    tokens: int
+    rounds: int
+    ramp_s: float
+    api_key: str = ""
+    prompt_bytes: int = len(PROMPT)
+
+    def prompt(self, stream: int, turn: int) -> str:
+        """A prompt of the asked length that no other request shares, so that neither cache nor single-flight can help."""
+        head = f"[{stream}.{turn}] "
+        return (head + PROMPT * (self.prompt_bytes // len(PROMPT) + 1))[: max(self.prompt_bytes, len(head) + 8)]
+
+    def body(self, stream: int, turn: int) -> dict[str, Any]:
+        """The request as OpenAI's JSON."""
+        return {
+            "model": self.model,
+            "messages": [{"role": "user", "content": self.prompt(stream, turn)}],
+            "max_tokens": self.tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+
+@dataclass
+class Record:
+    """Times of one answer, in seconds of the monotonic clock."""
+
+    sent: float
+    first: float = 0.0
+    last: float = 0.0
+    frames: int = 0
+    gaps: list[float] = field(default_factory=list)
+
+    def token(self, now: float) -> None:
+        """A frame with text has come."""
+        if not self.first:
+            self.first = now
+        else:
+            self.gaps.append(now - self.last)
+        self.last = now
+        self.frames += 1
+
+
+@dataclass
+class Tally:
+    """What a run found. `tokens` are counted by the engine's usage, `frames` by what arrived."""
+
+    records: list[Record] = field(default_factory=list)
+    tokens: int = 0
+    finished: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def error(self, what: str) -> None:
+        """Counts a failed answer under a short name."""
+        self.errors[what] = self.errors.get(what, 0) + 1
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """Figures in milliseconds and per second, as JSON."""
+        ttft = sorted((record.first - record.sent) * 1000 for record in self.records if record.first)
+        gaps = sorted(gap * 1000 for record in self.records for gap in record.gaps)
+        return {
+            "seconds": round(seconds, 2),
+            "finished": self.finished,
+            "errors": self.errors,
+            "tokens": self.tokens,
+            "frames": sum(record.frames for record in self.records),
+            "tokens_per_s": round(self.tokens / seconds) if seconds else 0,
+            "ttft_ms": _percentiles(ttft),
+            "itl_ms": _percentiles(gaps),
+        }
+
+
+def now() -> float:
+    """The clock of all records."""
+    return time.perf_counter()
+
+
+def _percentiles(ordered: list[float]) -> dict[str, float]:
+    if not ordered:
+        return {}
+    return {f"p{q}": round(ordered[min(len(ordered) - 1, len(ordered) * q // 100)], 2) for q in (50, 95, 99)}

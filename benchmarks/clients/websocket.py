@@ -1,0 +1,147 @@
+"""The JSON subprotocol over WebSockets, `plan.streams` sockets with one generation at a time on each."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import re
+from urllib.parse import urlsplit
+
+from benchmarks.clients.plan import Plan, Record, Tally, now
+
+_USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
+
+
+class _Socket(asyncio.Protocol):
+    """One WebSocket (RFC 6455) as a client: masks what it sends, takes unfragmented text frames."""
+
+    def __init__(self, plan: Plan, stream: int, tally: Tally, done: asyncio.Future[None]) -> None:
+        self._plan = plan
+        self._stream = stream
+        self._tally = tally
+        self._done = done
+        self._buffer = b""
+        self._open = False
+        self._turn = 0
+        self._record = Record(now())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        key = base64.b64encode(os.urandom(16)).decode()
+        host = urlsplit(self._plan.target).netloc
+        protocols = "streamway.v1.json"
+        if self._plan.api_key:
+            protocols += ", streamway.auth." + base64.urlsafe_b64encode(self._plan.api_key.encode()).decode().rstrip(
+                "="
+            )
+        transport.write(
+            f"GET /v1/stream HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {protocols}\r\n\r\n".encode()
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not self._open:
+            head, mark, rest = self._buffer.partition(b"\r\n\r\n")
+            if not mark:
+                return
+            if not head.startswith(b"HTTP/1.1 101"):
+                self._end(f"http_{head[9:12].decode(errors='replace')}")
+                return
+            self._open = True
+            self._buffer = rest
+            self._ask()
+        view, offset = self._buffer, 0
+        while len(view) - offset >= 2:
+            opcode, length, start = view[offset] & 15, view[offset + 1] & 127, offset + 2
+            if length == 126:
+                if len(view) < offset + 4:
+                    break
+                length, start = int.from_bytes(view[offset + 2 : offset + 4], "big"), offset + 4
+            elif length == 127:
+                if len(view) < offset + 10:
+                    break
+                length, start = int.from_bytes(view[offset + 2 : offset + 10], "big"), offset + 10
+            if len(view) < start + length:
+                break
+            self._frame(opcode, view[start : start + length])
+            offset = start + length
+        self._buffer = view[offset:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("cut")
+
+    def _frame(self, opcode: int, payload: bytes) -> None:
+        if opcode == 1:
+            if b'"type":"token"' in payload:
+                self._record.token(now())
+            elif b'"type":"finished"' in payload:
+                found = _USAGE.search(payload)
+                self._tally.tokens += int(found[1]) if found else 0
+                self._tally.finished += 1
+                self._turn += 1
+                if self._turn < self._plan.rounds:
+                    self._ask()
+                else:
+                    self._end("")
+            elif b'"type":"error"' in payload:
+                self._end("error_frame")
+        elif opcode == 8:
+            self._end("closed")
+        elif opcode == 9:
+            self._send(10, payload)
+
+    def _ask(self) -> None:
+        self._record = Record(now())
+        self._tally.records.append(self._record)
+        frame = {
+            "type": "open",
+            "id": f"t{self._turn}",
+            "model": self._plan.model,
+            "messages": [{"role": "user", "content": self._plan.prompt(self._stream, self._turn)}],
+            "params": {"max_tokens": self._plan.tokens},
+        }
+        self._send(1, json.dumps(frame).encode())
+
+    def _send(self, opcode: int, payload: bytes) -> None:
+        size = len(payload)
+        if size < 126:
+            head = bytes((0x80 | opcode, 0x80 | size))
+        elif size < 65536:
+            head = bytes((0x80 | opcode, 0x80 | 126)) + size.to_bytes(2, "big")
+        else:
+            head = bytes((0x80 | opcode, 0x80 | 127)) + size.to_bytes(8, "big")
+        # A mask of zeros is a valid mask and leaves the payload as it is.
+        self._transport.write(head + bytes(4) + payload)
+
+    def _end(self, error: str) -> None:
+        if self._done.done():
+            return
+        if error:
+            self._tally.error(error)
+        self._done.set_result(None)
+        self._transport.close()
+
+
+async def run(plan: Plan, tally: Tally) -> None:
+    """Runs the whole plan."""
+    url = urlsplit(plan.target)
+    host, port = url.hostname or "", url.port or 80
+    loop = asyncio.get_running_loop()
+
+    async def one(stream: int) -> None:
+        await asyncio.sleep(plan.ramp_s * stream / plan.streams)
+        done: asyncio.Future[None] = loop.create_future()
+        try:
+            await loop.create_connection(lambda: _Socket(plan, stream, tally, done), host, port)
+        except OSError as problem:
+            tally.error(type(problem).__name__)
+            return
+        await done
+
+    async with asyncio.TaskGroup() as group:
+        for stream in range(plan.streams):
+            group.create_task(one(stream))

@@ -1,0 +1,62 @@
+"""One load run in a process of its own: prints its figures as one line of JSON.
+
+python -m benchmarks.load --surface sse --target http://127.0.0.1:8080 --streams 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+
+import uvloop
+
+from benchmarks.clients import grpc_connect, sse, websocket
+from benchmarks.clients.plan import Plan, Tally, now
+
+SURFACES = {"sse": sse.run, "websocket": websocket.run, "grpc": grpc_connect.run}
+
+
+def main() -> None:
+    """Parses the command line and runs one plan, for at most `--limit-s` seconds."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
+    parser.add_argument("--surface", choices=sorted(SURFACES), required=True)
+    parser.add_argument(
+        "--target", required=True, help="http://host:port of an edge, or host:port of a router for grpc"
+    )
+    parser.add_argument("--model", default="simulated")
+    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--ramp-s", type=float, default=1.0)
+    parser.add_argument("--prompt-bytes", type=int, default=80)
+    parser.add_argument("--api-key", default="")
+    parser.add_argument("--limit-s", type=float, default=300.0)
+    options = parser.parse_args()
+    plan = Plan(
+        target=options.target,
+        model=options.model,
+        streams=options.streams,
+        tokens=options.tokens,
+        rounds=options.rounds,
+        ramp_s=options.ramp_s,
+        api_key=options.api_key,
+        prompt_bytes=options.prompt_bytes,
+    )
+    tally = Tally()
+    gc.freeze()
+    started = now()
+
+    async def bounded() -> None:
+        try:
+            await asyncio.wait_for(SURFACES[options.surface](plan, tally), options.limit_s)
+        except TimeoutError:
+            tally.error("run_timeout")
+
+    uvloop.run(bounded())
+    print(json.dumps(tally.summary(now() - started)))
+
+
+if __name__ == "__main__":
+    main()

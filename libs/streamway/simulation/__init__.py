@@ -1,0 +1,1 @@
+"""A simulated engine: the pure step, its text and its faults."""

@@ -1,0 +1,105 @@
+"""Puts the cache together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from services.cache.core.lru import LruCache
+from services.cache.core.store import ExactCache, Limits
+from services.cache.metrics import CacheMetrics
+from services.cache.servicer import CacheServicer
+from services.cache.settings import CacheSettings
+from streamway.config import SharedSettings
+from streamway.rpc import MeshServer, MountedService
+from streamway.runtime.clock import SystemClock
+from streamway.runtime.ids import new_secret_id
+from streamway.telemetry import tracing
+from streamway.telemetry.operations import OperationsServer
+from streamway.v1 import cache_pb2_grpc
+from streamway.valkey.connection import Valkey, connect
+from streamway.valkey.leases import Lease
+
+_log = structlog.get_logger("cache")
+_NAME = "streamway.v1.CacheService"
+
+
+class CacheApp:
+    """One cache process."""
+
+    def __init__(self, settings: CacheSettings, shared: SharedSettings) -> None:
+        clock = SystemClock()
+        self._settings = settings
+        self._shared = shared
+        self._clock = clock
+        # Jitter needs no secret randomness; entry ids do.
+        entries = LruCache(settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id)
+        limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)
+        self._cache = ExactCache(entries, limits, clock.monotonic)
+        registry = CollectorRegistry()
+        self._provider = tracing.configure("cache", shared.traces)
+        servicer = CacheServicer(self._cache, CacheMetrics(registry, self._cache), clock.monotonic)
+        self._server = MeshServer(
+            settings.host,
+            settings.port,
+            shared,
+            [MountedService(_NAME, servicer, cache_pb2_grpc.add_CacheServiceServicer_to_server)],
+            telemetry=tracing.server_interceptors(self._provider),
+        )
+        self._operations = OperationsServer(
+            settings.operations_host, settings.operations_port, registry, lambda: self._waiting
+        )
+        self._waiting = "starting"
+        self._valkey: Valkey | None = None
+        self._lease: Lease | None = None
+
+    @property
+    def address(self) -> str:
+        """Where others reach it, "host:port"."""
+        return self._settings.advertise or self._server.address
+
+    async def start(self) -> None:
+        """Connects, listens, registers, and only then says that it serves."""
+        self._valkey = await connect(self._shared.valkey_url.get_secret_value())
+        await self._server.start()
+        await self._operations.start()
+        self._lease = Lease(
+            self._valkey, self._clock, "cachenode", self._settings.node, lambda: {"address": self.address}
+        )
+        await self._lease.renew()
+        await self._server.serving(True)
+        self._waiting = ""
+        _log.info("cache_ready", address=self.address, limit_bytes=self._settings.limit_bytes)
+
+    async def failed(self) -> None:
+        """Ends only with a part that must not."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep(), name="sweep")
+            if self._lease is not None:
+                group.create_task(self._lease.hold(), name="lease")
+
+    async def drain(self) -> None:
+        """Takes itself out of the books, then lets running calls end."""
+        self._waiting = "shutting down"
+        await self._server.serving(False)
+        if self._lease is not None:
+            await self._lease.release()
+        await self._server.stop(self._settings.drain_grace_s)
+
+    async def close(self) -> None:
+        """Releases everything."""
+        await self._server.stop(0)
+        await self._operations.close()
+        if self._valkey is not None:
+            await self._valkey.aclose()
+        if self._provider is not None:
+            self._provider.shutdown()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sweep_interval_s)
+            if removed := self._cache.sweep():
+                _log.debug("expired_entries_removed", count=removed)

@@ -1,0 +1,89 @@
+"""The gRPC shell of the cache. Tenants come from the authenticated caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from services.cache.core.store import ExactCache
+from services.cache.metrics import CacheMetrics
+from streamway.auth import Identity
+from streamway.errors import InvalidArgument, StreamwayError, to_status
+from streamway.rpc import caller
+from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
+
+MOST_CALLS: Final = 1000
+# Replies go out in pieces of this many, so that a large batch does not hold the first ones back, nor the loop.
+_PIECE: Final = 50
+
+
+class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
+    """Serves one `ExactCache`."""
+
+    def __init__(self, cache: ExactCache, metrics: CacheMetrics, clock: Callable[[], float]) -> None:
+        self._cache = cache
+        self._metrics = metrics
+        self._now = clock
+
+    async def Exchange(  # noqa: N802
+        self, request_iterator: AsyncIterator[cache_pb2.ExchangeRequest], context: Any
+    ) -> AsyncIterator[cache_pb2.ExchangeResponse]:
+        who = caller()
+        async for batch in request_iterator:
+            if len(batch.calls) > MOST_CALLS:
+                raise InvalidArgument("calls", f"{len(batch.calls)} in one batch, at most {MOST_CALLS}")
+            for start in range(0, len(batch.calls), _PIECE):
+                began = self._now()
+                response = cache_pb2.ExchangeResponse(
+                    replies=[self._reply(who, call) for call in batch.calls[start : start + _PIECE]]
+                )
+                self._metrics.batch_seconds.observe(self._now() - began)
+                yield response
+
+    async def Lookup(self, request: cache_pb2.LookupRequest, context: Any) -> cache_pb2.LookupResponse:  # noqa: N802
+        return self._lookup(caller(), request)
+
+    async def Store(self, request: cache_pb2.StoreRequest, context: Any) -> cache_pb2.StoreResponse:  # noqa: N802
+        return self._store(caller(), request)
+
+    async def Invalidate(self, request: cache_pb2.InvalidateRequest, context: Any) -> cache_pb2.InvalidateResponse:  # noqa: N802
+        target = request.WhichOneof("target")
+        if target is None or not getattr(request, target):
+            raise InvalidArgument("target", "set one of entry, model and all")
+        removed = self._cache.invalidate(
+            caller().tenant_for(request.tenant), entry=request.entry, model=request.model, everything=request.all
+        )
+        return cache_pb2.InvalidateResponse(removed=removed)
+
+    async def Feedback(self, request: cache_pb2.FeedbackRequest, context: Any) -> cache_pb2.FeedbackResponse:  # noqa: N802
+        if not request.entry:
+            raise InvalidArgument("entry", "is required")
+        known = self._cache.feedback(caller().tenant_for(request.tenant), request.entry, request.good)
+        return cache_pb2.FeedbackResponse(known=known)
+
+    async def Stats(self, request: cache_pb2.StatsRequest, context: Any) -> cache_pb2.StatsResponse:  # noqa: N802
+        who = caller()
+        return self._cache.stats(None if who.mesh and not request.tenant else who.tenant_for(request.tenant))
+
+    def _reply(self, who: Identity, call: cache_pb2.ExchangeCall) -> cache_pb2.ExchangeReply:
+        """One reply; a bad call fails alone, not the stream of all others."""
+        try:
+            kind = call.WhichOneof("call")
+            if kind == "lookup":
+                return cache_pb2.ExchangeReply(id=call.id, lookup=self._lookup(who, call.lookup))
+            if kind == "store":
+                return cache_pb2.ExchangeReply(id=call.id, store=self._store(who, call.store))
+            raise InvalidArgument("call", "set one of lookup and store")
+        except StreamwayError as problem:
+            return cache_pb2.ExchangeReply(id=call.id, error=common_pb2.Error(status=to_status(problem)))
+
+    def _lookup(self, who: Identity, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse:
+        return self._cache.lookup(self._tenant(who, lookup.request), lookup.request)
+
+    def _store(self, who: Identity, store: cache_pb2.StoreRequest) -> cache_pb2.StoreResponse:
+        return self._cache.store(self._tenant(who, store.request), store.request, store.events, store.ttl_s)
+
+    def _tenant(self, who: Identity, request: common_pb2.GenerationRequest) -> str:
+        if not request.model:
+            raise InvalidArgument("request.model", "is required")
+        return who.tenant_for(request.tenant)

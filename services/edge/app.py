@@ -1,0 +1,182 @@
+"""The edge, put together. The only file that constructs; read top to bottom it is the stacking order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Final
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from services.edge.io.chat import ChatSurface
+from services.edge.io.console import ConsoleSurface
+from services.edge.io.desk import Desk
+from services.edge.io.gate import Gate
+from services.edge.io.heartbeats import HeartbeatWheel
+from services.edge.io.housekeeping import Housekeeper
+from services.edge.io.http_errors import ErrorsMiddleware
+from services.edge.io.listener import Listener
+from services.edge.io.metrics import EdgeMetrics
+from services.edge.io.models import ModelsSurface
+from services.edge.io.outbox import Flusher
+from services.edge.io.routers import Routers
+from services.edge.io.websocket import WebSocketSurface
+from services.edge.settings import EdgeSettings
+from streamway.attach import AttachPool
+from streamway.auth import ApiKeys, refuse_open_exposure
+from streamway.config import SharedSettings
+from streamway.errors import GoingAway
+from streamway.runtime.clock import SystemClock
+from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.operations import OperationsServer
+from streamway.valkey.connection import Valkey, connect
+
+_log = structlog.get_logger("edge")
+
+STATIC: Final = Path(__file__).parent / "static"
+_FIRST_OPERATIONS_PORT: Final = 9100
+
+
+class Edge:
+    """One edge process; see `streamway.runtime.process.Service`."""
+
+    def __init__(self, settings: EdgeSettings, shared: SharedSettings) -> None:
+        refuse_open_exposure(settings.host, shared)
+        self._settings = settings
+        self._shared = shared
+        self._clock = SystemClock()
+        self._keys = ApiKeys.read(shared.api_keys_file) if shared.api_keys_file else None
+        self._registry = CollectorRegistry()
+        self._metrics = EdgeMetrics(self._registry)
+        self._closing = contextlib.AsyncExitStack()
+        self._must_run: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Connects, then listens. What was started is closed again when a later step fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        settings, shared, metrics, closing = self._settings, self._shared, self._metrics, self._closing
+        valkey: Valkey | None = None
+        if not settings.routers:
+            valkey = await connect(shared.valkey_url.get_secret_value())
+            closing.push_async_callback(valkey.aclose)
+        scope = await closing.enter_async_context(TaskScope("edge"))
+        flusher = Flusher(
+            metrics, slow_bytes=settings.slow_bytes, slow_s=settings.slow_s, buffer_bytes=settings.buffer_bytes
+        )
+        workers = AttachPool(shared, scope, reattach_s=settings.reattach_s, after_batch=flusher.flush)
+        closing.push_async_callback(workers.close)
+        self._desk = desk = Desk(workers, metrics, self._clock, settings.router_wait_s)
+        self._routers = routers = Routers(
+            settings.routers,
+            valkey,
+            shared,
+            scope,
+            self._clock,
+            metrics,
+            answer_s=settings.router_answer_s,
+            came_up=desk.router_up,
+            batch_done=flusher.flush,
+        )
+        closing.push_async_callback(routers.close)
+        desk.use(routers)
+        wheel = HeartbeatWheel(settings.heartbeat_s)
+        closing.callback(wheel.close)
+
+        gate = Gate(settings, self._keys)
+        limit = shared.max_message_bytes
+        self._websockets = WebSocketSurface(gate, desk, routers, flusher, wheel, metrics, settings, limit)
+        chat = ChatSurface(gate, desk, flusher, wheel, metrics, settings, limit)
+        models = ModelsSurface(gate, routers)
+        console = ConsoleSurface(gate, STATIC)
+        routes = [
+            web.get("/v1/stream", self._websockets.get),
+            web.post("/v1/chat/completions", chat.post),
+            web.get("/v1/models", models.list),
+            web.get("/v1/models/{id:.+}", models.one),
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/", console.get),
+            web.get("/{name:(?!v1/).+}", console.get),
+        ]
+        self._listener = Listener(settings, routes, [ErrorsMiddleware(metrics, limit).build()], limit)
+        closing.push_async_callback(self._listener.close)
+        port = settings.operations_port
+        self._operations = OperationsServer(
+            settings.operations_host,
+            _FIRST_OPERATIONS_PORT + settings.index if port is None else port,
+            self._registry,
+            self._not_ready,
+        )
+        closing.push_async_callback(self._operations.close)
+
+        housekeeper = Housekeeper(lambda: len(self._websockets))
+        housekeeper.start()
+        closing.callback(housekeeper.close)
+        await self._operations.start()
+        await self._listener.start()
+        self._must_run = [
+            scope.spawn(routers.follow_leases(), "discovery"),
+            scope.spawn(metrics.sample_lag(), "loop-lag"),
+            scope.spawn(housekeeper.run(), "housekeeping"),
+        ]
+        _log.info("edge_listening", address=self.address, operations=self._operations.address)
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, "host:port"."""
+        return self._listener.address
+
+    @property
+    def operations_address(self) -> str:
+        """Where health and metrics are, "host:port"."""
+        return self._operations.address
+
+    async def failed(self) -> None:
+        """Raises when a part that must run has ended by a fault."""
+        done, _ = await asyncio.wait(self._must_run, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def drain(self) -> None:
+        """Readiness off, no new work, clients told; then live generations have the grace to end."""
+        settings = self._settings
+        self._desk.draining = True
+        self._websockets.go_away(GoingAway("edge"))
+        self._listener.stop_listening()
+        _log.info("edge_draining", generations=len(self._desk), websockets=len(self._websockets))
+        # Requests that were sent before anybody could know: refusing them would make a restart visible.
+        await asyncio.sleep(settings.drain_serve_s)
+        self._desk.refusing = True
+        self._listener.close_idle()
+        try:
+            async with asyncio.timeout(settings.drain_grace_s):
+                await self._desk.emptied()
+        except TimeoutError:
+            _log.warning("drain_grace_over", generations=len(self._desk))
+        self._desk.fail_all(GoingAway("edge"))
+        await self._websockets.close_all()
+
+    async def close(self) -> None:
+        """Releases everything, last made first."""
+        await self._closing.aclose()
+
+    def _not_ready(self) -> str:
+        if self._desk.draining:
+            return "draining"
+        return "" if self._routers.ready else "waiting for a router"
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        waiting = self._not_ready()
+        return web.Response(text=f"{waiting or 'ready'}\n", status=503 if waiting else 200)

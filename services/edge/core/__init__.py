@@ -1,0 +1,1 @@
+"""What the edge decides and how it spells it: no loop, no sockets, no clock."""

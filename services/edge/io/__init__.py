@@ -1,0 +1,1 @@
+"""The edge's connections: to clients, to routers, to workers."""

@@ -1,0 +1,129 @@
+"""Who may use the edge, and what every request carries: identity, ids, trace, address."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from services.edge.core import credentials
+from services.edge.settings import EdgeSettings
+from streamway.auth import ANONYMOUS, ApiKeys, Identity
+from streamway.errors import InvalidArgument, Unauthenticated
+from streamway.runtime.ids import new_secret_id
+from streamway.telemetry.context import RequestContext, begin, current
+from streamway.v1 import common_pb2
+
+REQUEST_ID: Final = web.RequestKey("request_id", str)
+_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_CACHE: Final = {
+    "": common_pb2.CACHE_POLICY_UNSPECIFIED,
+    "off": common_pb2.CACHE_POLICY_OFF,
+    "exact": common_pb2.CACHE_POLICY_EXACT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An admitted client request."""
+
+    identity: Identity
+    address: str
+    session: str
+    context: RequestContext
+
+
+class Gate:
+    """Admits requests. `keys` is None while nobody needs one: then everybody is one anonymous tenant, on loopback."""
+
+    def __init__(self, settings: EdgeSettings, keys: ApiKeys | None) -> None:
+        self._keys = keys
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.allowed_origins)
+        self._proxies = tuple(settings.trusted_proxies)
+
+    def admit(self, request: web.Request, browser_key: str = "") -> Caller:
+        """The caller. Raises Unauthenticated, or HTTPForbidden for a page of a foreign origin.
+
+        `browser_key` is a key that came as a WebSocket subprotocol; a header wins over it.
+        """
+        self.check_origin(request)
+        headers = request.headers
+        identity = self._identify(credentials.bearer(headers.get("Authorization", "")) or browser_key)
+        session = headers.get("x-session-id", "")
+        if len(session) > 256:
+            raise InvalidArgument("x-session-id", "at most 256 characters")
+        context = begin(headers.get("traceparent", ""), tenant=identity.tenant)
+        current.set(context)
+        return Caller(identity, self._address(request), session, context)
+
+    def check_origin(self, request: web.Request) -> None:
+        """Raises HTTPForbidden when a page that is not ours calls through somebody's browser."""
+        origin, host = request.headers.get("Origin", ""), request.headers.get("Host", "")
+        if not credentials.origin_allowed(origin, host, self._origins, open_to_all=self._keys is None):
+            raise web.HTTPForbidden(
+                text=f"pages of {(origin or host)[:200]!r} may not use this edge; add the origin to "
+                "STREAMWAY_EDGE_ALLOWED_ORIGINS"
+            )
+
+    def _identify(self, key: str) -> Identity:
+        if self._keys is None:
+            return ANONYMOUS
+        if not key:
+            raise Unauthenticated("credentials are missing")
+        identity = self._keys.identify(key)
+        if identity is None:
+            raise Unauthenticated("the API key is unknown")
+        return identity
+
+    def _address(self, request: web.Request) -> str:
+        """The client's address: the peer's, or what a trusted proxy says about it (its last entry that is no proxy)."""
+        address = request.remote or ""
+        if not self._trusted(address):
+            return address
+        for hop in reversed(request.headers.get("X-Forwarded-For", "").split(",")):
+            if hop.strip():
+                address = hop.strip()[:64]
+                if not self._trusted(address):
+                    break
+        return address
+
+    def _trusted(self, address: str) -> bool:
+        if not self._proxies:
+            return False
+        try:
+            ip = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(ip in network for network in self._proxies)
+
+
+def request_id(request: web.Request) -> str:
+    """The id of this request: the client's own when it is harmless, otherwise a new one."""
+    if REQUEST_ID not in request:
+        given = request.headers.get("x-request-id", "")
+        request[REQUEST_ID] = given if _ID.fullmatch(given) else new_secret_id()
+    return request[REQUEST_ID]
+
+
+def priority_of(request: web.Request) -> int:
+    """The header `x-priority`, −128 … 127. Raises InvalidArgument."""
+    text = request.headers.get("x-priority", "0")
+    try:
+        priority = int(text)
+    except ValueError:
+        priority = 1000
+    if not -128 <= priority <= 127:
+        raise InvalidArgument("x-priority", f"{text[:20]!r} is not a whole number from -128 to 127")
+    return priority
+
+
+def cache_policy_of(request: web.Request) -> common_pb2.CachePolicy.ValueType:
+    """The header `x-streamway-cache`: "off" or "exact". Raises InvalidArgument."""
+    text = request.headers.get("x-streamway-cache", "")
+    policy = _CACHE.get(text.strip().lower())
+    if policy is None:
+        raise InvalidArgument("x-streamway-cache", f"{text[:20]!r} is neither 'off' nor 'exact'")
+    return policy

@@ -1,0 +1,148 @@
+"""The public port: aiohttp's server on a socket of our own making."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+from services.edge.io.http_errors import Handler, error_response
+from services.edge.settings import EdgeSettings
+from streamway.errors import Internal, Malformed
+from streamway.runtime.address import host_port
+from streamway.runtime.ids import new_secret_id
+from streamway.runtime.process import StartError
+
+_log = structlog.get_logger("edge")
+
+# How long handlers may take to end when everything they wait for has ended.
+_CLOSE_S = 3.0
+
+
+class EdgeProtocol(web.RequestHandler):
+    """One client connection. Differs from aiohttp's in what it says to bytes that are not HTTP, and how loudly it logs them."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The response to what never reached a handler. It closes the connection."""
+        id_ = new_secret_id()
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _log.error("request_failed", request_id=id_, exc_info=exc)
+            response = error_response(Internal(id_), id_)
+        else:
+            # Port scanners and TLS on a plain port: nothing that needs somebody.
+            _log.debug("request_unreadable", request_id=id_, problem=type(exc).__name__)
+            first_line = (message or "").strip().partition("\n")[0]
+            response = error_response(Malformed("the HTTP request", first_line[:200] or "it is not HTTP/1.1"), id_)
+        response.headers["x-request-id"] = id_
+        response.force_close()
+        return response
+
+    def close_if_idle(self) -> None:
+        """Closes a connection that waits for its next request."""
+        if self._current_request is None:
+            self.force_close()
+
+
+class Listener:
+    """Serves `routes`. `middlewares` run outermost first."""
+
+    def __init__(
+        self, settings: EdgeSettings, routes: list[web.RouteDef], middlewares: list[Any], body_limit: int
+    ) -> None:
+        self._settings = settings
+        app = web.Application(middlewares=[self._last_words(), *middlewares], client_max_size=body_limit)
+        app.add_routes(routes)
+        # A client that leaves ends its handler, and with it the generation.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
+        self._listening: asyncio.Server | None = None
+        self._draining = False
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        """Where it listens, "host:port"."""
+        return self._address
+
+    async def start(self) -> None:
+        """Listens. Raises StartError when the address is taken or not this machine's."""
+        await self._runner.setup()
+        server, loop = self._runner.server, asyncio.get_running_loop()
+        assert server is not None, "setup has made it"
+        keepalive_s = self._settings.keepalive_s
+
+        def connection() -> EdgeProtocol:
+            return EdgeProtocol(
+                server,
+                loop=loop,
+                keepalive_timeout=keepalive_s,
+                access_log=None,  # type: ignore[arg-type]  # what aiohttp's own runner passes for "no access log"
+            )
+
+        listening = self._socket()
+        self._address = host_port(self._settings.host, listening.getsockname()[1])
+        self._listening = await loop.create_server(connection, sock=listening, backlog=self._settings.backlog)
+
+    def stop_listening(self) -> None:
+        """Takes no more connections; those that are open go on, and say with each response that they will end."""
+        self._draining = True
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
+    def close_idle(self) -> None:
+        """Closes the connections that wait for their next request."""
+        server = self._runner.server
+        for connection in server.connections if server is not None else ():
+            if isinstance(connection, EdgeProtocol):
+                connection.close_if_idle()
+
+    async def close(self) -> None:
+        """Closes every connection; handlers that do not end are cancelled."""
+        self.stop_listening()
+        await self._runner.cleanup()
+
+    def _socket(self) -> socket.socket:
+        settings = self._settings
+        where = f"{host_port(settings.host, settings.port)}"
+        try:
+            family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        except OSError as problem:
+            raise StartError(f"{settings.host} is no address ({problem.strerror}); set STREAMWAY_EDGE_HOST") from None
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if settings.reuse_port:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if settings.socket_send_bytes:
+                # Accepted sockets inherit it.
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.socket_send_bytes)
+            listening.setblocking(False)
+            listening.bind(address)
+        except OSError as problem:
+            listening.close()
+            raise StartError(
+                f"cannot listen on {where} ({problem.strerror}); stop what listens there or set STREAMWAY_EDGE_PORT"
+            ) from None
+        return listening
+
+    def _last_words(self) -> Any:
+        @web.middleware
+        async def last_words(request: web.Request, handler: Handler) -> web.StreamResponse:
+            response = await handler(request)
+            if self._draining and not response.prepared:
+                response.force_close()
+            return response
+
+        return last_words

@@ -1,0 +1,90 @@
+"""The edge's metrics. What is counted per token or write is a plain number, read when somebody scrapes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter as Tally
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+_TTFT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30, 60, 180)
+_LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_SAMPLE_S: Final = 0.25
+
+
+class EdgeMetrics(Collector):
+    """Counters of one edge process. Surfaces: websocket, openai_stream, openai."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connections = Gauge(
+            "streamway_edge_connections", "Client connections and requests open now.", ["surface"], registry=registry
+        )
+        self.generations = Counter(
+            "streamway_edge_generations",
+            "Generations that ended, by how: finished, cancelled, left, or the reason of the error.",
+            ["surface", "outcome"],
+            registry=registry,
+        )
+        self.live = Gauge("streamway_edge_live_generations", "Generations open now.", ["surface"], registry=registry)
+        self.ttft = Histogram(
+            "streamway_edge_ttft_seconds",
+            "From the request to its first token.",
+            ["surface"],
+            buckets=_TTFT_BUCKETS,
+            registry=registry,
+        )
+        self.responses = Counter("streamway_edge_responses", "HTTP responses by status.", ["status"], registry=registry)
+        self.lag = Histogram(
+            "streamway_edge_loop_lag_seconds",
+            "How late the event loop runs a timer, sampled four times a second.",
+            buckets=_LAG_BUCKETS,
+            registry=registry,
+        )
+        self.tokens: Tally[str] = Tally()
+        self.bytes: Tally[str] = Tally()
+        self.slow_consumers = 0
+        self.abnormal_closes = 0
+        self.router_failures = 0
+        registry.register(self)
+        ProcessCollector(registry=registry)
+
+    def sent(self, surface: str, size: int) -> None:
+        """Bytes handed to the kernel or the transport's buffer."""
+        self.bytes[surface] += size
+
+    def collect(self) -> Iterator[Metric]:
+        """What is counted as plain numbers."""
+        tokens = CounterMetricFamily("streamway_edge_tokens", "Token units passed to clients.", labels=["surface"])
+        for surface, number in self.tokens.items():
+            tokens.add_metric([surface], number)
+        yield tokens
+        sent = CounterMetricFamily("streamway_edge_sent_bytes", "Bytes written to clients.", labels=["surface"])
+        for surface, number in self.bytes.items():
+            sent.add_metric([surface], number)
+        yield sent
+        yield CounterMetricFamily(
+            "streamway_edge_slow_consumers", "Connections closed since the client read too slowly.", self.slow_consumers
+        )
+        yield CounterMetricFamily(
+            "streamway_edge_abnormal_closes",
+            "Connections that a client cut or half-closed with generations open.",
+            self.abnormal_closes,
+        )
+        yield CounterMetricFamily(
+            "streamway_edge_router_failures",
+            "Times a router's stream broke or a router did not answer.",
+            self.router_failures,
+        )
+
+    async def sample_lag(self) -> None:
+        """Measures how late the loop is, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _SAMPLE_S
+            await asyncio.sleep(_SAMPLE_S)
+            self.lag.observe(max(0.0, loop.time() - due))

@@ -1,0 +1,52 @@
+"""`GET /v1/models` and `GET /v1/models/{id}`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from aiohttp import web
+
+from services.edge.io.gate import Gate
+from services.edge.io.http_errors import json_response
+from services.edge.io.routers import Routers
+from streamway.errors import ModelNotFound
+from streamway.v1 import router_pb2
+
+
+class ModelsSurface:
+    """The models that workers serve now."""
+
+    def __init__(self, gate: Gate, routers: Routers) -> None:
+        self._gate = gate
+        self._routers = routers
+        self._since = int(time.time())
+
+    async def list(self, request: web.Request) -> web.StreamResponse:
+        """All of them."""
+        self._gate.admit(request)
+        models = await self._routers.models()
+        return json_response({"object": "list", "data": [self._shown(model) for model in models]})
+
+    async def one(self, request: web.Request) -> web.StreamResponse:
+        """One of them, or 404."""
+        self._gate.admit(request)
+        name = request.match_info["id"]
+        models = await self._routers.models()
+        for model in models:
+            if model.name == name:
+                return json_response(self._shown(model))
+        raise ModelNotFound(name, [model.name for model in models])
+
+    def _shown(self, model: router_pb2.Model) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "id": model.name,
+            "object": "model",
+            "created": self._since,
+            "owned_by": "streamway",
+            "workers": model.workers,
+            "slots": model.slots,
+        }
+        if model.context_tokens:
+            shown["context_tokens"] = model.context_tokens
+        return shown

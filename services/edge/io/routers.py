@@ -1,0 +1,162 @@
+"""The routers that this edge knows, and a stream to each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+import structlog
+from redis.exceptions import RedisError
+
+from services.edge.core.placement import choose_router
+from services.edge.io.metrics import EdgeMetrics
+from services.edge.io.router_link import RouterLink
+from streamway.config.shared import SharedSettings
+from streamway.errors import RouterUnavailable, from_rpc_error
+from streamway.runtime.clock import Clock
+from streamway.runtime.tasks import TaskScope
+from streamway.v1 import router_pb2
+from streamway.valkey.connection import Valkey
+from streamway.valkey.leases import list_leases
+
+_log = structlog.get_logger("edge")
+
+_LOOK_S = 1.0
+# A router that lost its lease is kept this long while its stream lives: the store may be what is away.
+_KEEP_S = 10.0
+_MODELS_FRESH_S = 1.0
+_MODELS_TIMEOUT_S = 3.0
+
+
+class Routers:
+    """Links to all routers: a static list, or those with a lease.
+
+    `came_up` is called when one can take generations, `batch_done` after each batch of events.
+    """
+
+    def __init__(
+        self,
+        static: list[str],
+        valkey: Valkey | None,
+        shared: SharedSettings,
+        scope: TaskScope,
+        clock: Clock,
+        metrics: EdgeMetrics,
+        *,
+        answer_s: float,
+        came_up: Callable[[], None],
+        batch_done: Callable[[], None],
+    ) -> None:
+        self._valkey = valkey
+        self._shared = shared
+        self._scope = scope
+        self._clock = clock
+        self._metrics = metrics
+        self._answer_s = answer_s
+        self._came_up = came_up
+        self.batch_done = batch_done
+        self._links: dict[str, RouterLink] = {}
+        self._missing_since: dict[str, float] = {}
+        self._models: list[router_pb2.Model] = []
+        self._models_problem: RouterUnavailable | None = None
+        self._models_until = 0.0
+        self._models_lock = asyncio.Lock()
+        self._static = static
+        for address in static:
+            self._add(address)
+
+    @property
+    def ready(self) -> bool:
+        """At least one router can take generations."""
+        return any(link.ready for link in self._links.values())
+
+    def pick(self, session: str) -> RouterLink | None:
+        """The router for a session among those that are up; None when none is."""
+        up = [address for address, link in self._links.items() if link.ready]
+        return self._links.get(choose_router(session, up))
+
+    def link_up(self, link: RouterLink) -> None:
+        """A link can take generations."""
+        _log.info("router_linked", router=link.address)
+        self._came_up()
+
+    async def follow_leases(self) -> None:
+        """Keeps the links as the leases are, until cancelled. An unreachable store leaves them as they are."""
+        if self._valkey is None:
+            await asyncio.Event().wait()
+            return
+        while True:
+            try:
+                leases = await list_leases(self._valkey, self._clock, "router")
+            except (RedisError, OSError) as problem:
+                _log.warning("routers_not_listed", problem=type(problem).__name__)
+            else:
+                await self._follow({fields["address"]: fields for fields in leases.values() if "address" in fields})
+            await asyncio.sleep(_LOOK_S)
+
+    async def models(self) -> list[router_pb2.Model]:
+        """The models served now, at most a second old. Raises RouterUnavailable when no router answers.
+
+        The failure is a second old at most too: a thousand clients that ask while no router answers wait once, together.
+        """
+        async with self._models_lock:
+            if self._clock.monotonic() >= self._models_until:
+                try:
+                    self._models, self._models_problem = await self._ask_models(), None
+                except RouterUnavailable as problem:
+                    self._models_problem = problem
+                self._models_until = self._clock.monotonic() + _MODELS_FRESH_S
+            if self._models_problem is not None:
+                raise RouterUnavailable
+            return self._models
+
+    async def model_names(self, within_s: float) -> list[str]:
+        """Names of the models as far as they can be known in this time; of the last answer where there is no new one."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self.models()
+        except (TimeoutError, RouterUnavailable):
+            pass
+        return [model.name for model in self._models]
+
+    async def close(self) -> None:
+        """Ends every link."""
+        for link in self._links.values():
+            await link.close()
+        self._links.clear()
+
+    def _add(self, address: str) -> None:
+        self._links[address] = RouterLink(
+            address, self._shared, self._scope, self, self._metrics, answer_s=self._answer_s
+        )
+
+    async def _follow(self, found: dict[str, dict[str, str]]) -> None:
+        now = self._clock.monotonic()
+        for address, fields in found.items():
+            self._missing_since.pop(address, None)
+            if address not in self._links:
+                self._add(address)
+            if fields.get("draining") == "1":
+                self._links[address].leaving = True
+        for address, link in list(self._links.items()):
+            if address in found:
+                continue
+            since = self._missing_since.setdefault(address, now)
+            if not link.live or (now - since > _KEEP_S and not len(link)):
+                del self._links[address]
+                del self._missing_since[address]
+                await link.close()
+
+    async def _ask_models(self) -> list[router_pb2.Model]:
+        for link in [link for link in self._links.values() if link.live]:
+            try:
+                answer = await link.stub.ListModels(
+                    router_pb2.ListModelsRequest(), metadata=link.metadata, timeout=_MODELS_TIMEOUT_S
+                )
+            except grpc.aio.AioRpcError as problem:
+                _log.warning("models_not_listed", router=link.address, problem=from_rpc_error(problem).name)
+                continue
+            return list(answer.models)
+        raise RouterUnavailable

@@ -1,0 +1,119 @@
+"""Settings of the edge."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field, IPvAnyNetwork
+from pydantic_settings import SettingsConfigDict
+
+from streamway.config import ServiceSettings
+
+
+class EdgeSettings(ServiceSettings):
+    """Settings with the prefix `STREAMWAY_EDGE_`."""
+
+    model_config = SettingsConfigDict(env_prefix="STREAMWAY_EDGE_")
+    section: ClassVar[str] = "edge"
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address that clients connect to.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port that clients connect to; 0 takes a free one.")
+    reuse_port: bool = Field(
+        default=True, description="Let several edge processes share the port; the kernel spreads connections over them."
+    )
+    backlog: int = Field(
+        default=4096, ge=1, le=65535, description="Connections the kernel holds until this process accepts them."
+    )
+    index: int = Field(default=0, ge=0, le=999, description="Number of this process among the edges of one machine.")
+    operations_host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address of /healthz, /readyz and /metrics."
+    )
+    operations_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port of /healthz, /readyz and /metrics; unset: 9100 + index; 0 takes a free one.",
+    )
+    routers: list[str] = Field(
+        default=[], description="Routers as host:port. Empty: those that hold a lease in Valkey, looked up each second."
+    )
+    router_wait_s: float = Field(
+        default=10.0, ge=0, le=60, description="Seconds a new generation waits for a router when none is reachable."
+    )
+    router_answer_s: float = Field(
+        default=10.0, ge=0.5, le=60, description="Seconds a router may take to answer before another one is asked."
+    )
+    reattach_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=60,
+        description="Seconds a broken stream to a worker is tried again before it counts as lost.",
+    )
+    heartbeat_s: float = Field(
+        default=15.0, ge=0.2, le=60, description="Longest seconds between two heartbeats on a WebSocket or SSE stream."
+    )
+    missed_heartbeats: int = Field(
+        default=3,
+        ge=1,
+        le=20,
+        description="Heartbeats without any byte from a WebSocket client until it counts as dead.",
+    )
+    keepalive_s: float = Field(
+        default=75.0, ge=1, le=3600, description="Seconds an HTTP connection may idle between two requests."
+    )
+    max_generations: int = Field(
+        default=10_000, ge=1, le=100_000, description="Most live generations of one WebSocket connection."
+    )
+    max_frame_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=1024**3,
+        description="Largest WebSocket message, in bytes; unset: STREAMWAY_MAX_MESSAGE_BYTES.",
+    )
+    slow_bytes: int = Field(
+        default=256 * 1024,
+        ge=4096,
+        le=64 * 1024**2,
+        description="Bytes that may wait for a slow client; after slow_s above it the connection is closed.",
+    )
+    slow_s: float = Field(
+        default=2.0, ge=0.1, le=60, description="Seconds a client may stay above slow_bytes before it is closed."
+    )
+    buffer_bytes: int = Field(
+        default=4 * 1024**2,
+        ge=65536,
+        le=256 * 1024**2,
+        description="Bytes waiting for one client at which the connection is closed at once.",
+    )
+    socket_send_bytes: int = Field(
+        default=256 * 1024,
+        ge=0,
+        le=16 * 1024**2,
+        description="Send buffer the kernel keeps for each client, in bytes; 0 lets it grow as the kernel likes.",
+    )
+    hold_status_s: float = Field(
+        default=2.0,
+        ge=0,
+        le=14,
+        description="Seconds a stream's status line waits for the engine, so that its refusal is an HTTP status.",
+    )
+    drain_serve_s: float = Field(
+        default=1.0,
+        ge=0,
+        le=60,
+        description="Seconds after a stop signal in which HTTP requests that were already on their way are still served.",
+    )
+    drain_grace_s: float = Field(
+        default=30.0, ge=0, le=3600, description="Seconds that live generations have to end when the process stops."
+    )
+    allowed_origins: list[str] = Field(
+        default=[],
+        description="Web origins besides the edge's own whose pages may use it, as scheme://host[:port].",
+    )
+    trusted_proxies: list[IPvAnyNetwork] = Field(
+        default=[], description="Networks of proxies whose X-Forwarded-For names the client."
+    )
+    session_by_address: bool = Field(
+        default=False,
+        description="Take the client's address as session key where a request names none; off, since a NAT is one key.",
+    )

@@ -1,0 +1,403 @@
+// The console: one conversation with one model, kept in this tab across a reload.
+
+import { render } from "./markup.js";
+import { StreamwayClient, randomId } from "./streamway.js";
+
+const $ = (id) => document.getElementById(id);
+const log = $("log");
+const question = $("question");
+const client = new StreamwayClient();
+
+// What a person can do about an error. The server's own message stands above it.
+const ADVICE = {
+  unauthenticated: "Open the settings and enter an API key of this mesh.",
+  context_length_exceeded: "Start a new chat, or ask something shorter.",
+  too_large: "Start a new chat, or ask something shorter.",
+  model_not_found: "Choose another model above.",
+  queue_full: "The workers are busy. Try again in a moment, or start another worker.",
+  no_workers: "No worker takes work now. If it was just started, its model may still be loading.",
+  too_many_generations: "Wait until another answer has ended.",
+  router_unavailable: "The mesh is starting or its router is down. Try again in a moment.",
+  store_unavailable: "Valkey does not answer. Check that it runs, then try again.",
+  engine_failed: "The engine broke. Its worker restarts it; try again in a moment.",
+  worker_lost: "The worker is gone; another one, or the same after its restart, can answer.",
+  internal: "The log of the edge or router has more under the id in the message.",
+};
+
+let conversation = restored() ?? fresh();
+const views = []; // by turn
+let live = null; // the generation that is being shown
+let modelAsked = sessionStorage.getItem("streamway.model") ?? "";
+
+// ---------------------------------------------------------------- the conversation
+
+function fresh() {
+  return { session: randomId(), turns: [] };
+}
+
+// A turn is { role, text } and for an answer also { state, facts, error }; state is live, done, stopped or failed.
+function restored() {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem("streamway.conversation"));
+    for (const turn of kept.turns) if (turn.state === "live") turn.state = "stopped";
+    return kept;
+  } catch {
+    return null;
+  }
+}
+
+function keep() {
+  try {
+    sessionStorage.setItem("streamway.conversation", JSON.stringify(conversation));
+  } catch {
+    // Over the browser's quota: the conversation goes on, a reload loses it.
+  }
+}
+
+function messages(until) {
+  const system = $("system").value.trim();
+  const turns = conversation.turns.slice(0, until).filter((turn) => turn.text && turn.state !== "failed");
+  return [
+    ...(system ? [{ role: "system", content: system }] : []),
+    ...turns.map(({ role, text }) => ({ role, content: text })),
+  ];
+}
+
+function params() {
+  const given = {};
+  const temperature = Number.parseFloat($("temperature").value);
+  const most = Number.parseInt($("max-tokens").value, 10);
+  if (Number.isFinite(temperature)) given.temperature = temperature;
+  if (Number.isFinite(most)) given.max_tokens = most;
+  return given;
+}
+
+function ask(text) {
+  conversation.turns.push({ role: "user", text });
+  show(conversation.turns.length - 1);
+  answer();
+}
+
+async function answer() {
+  const index = conversation.turns.length;
+  const turn = { role: "assistant", text: "", state: "live", facts: {} };
+  const request = { model: $("model").value, messages: messages(index), params: params(), session: conversation.session };
+  if ($("cache").checked) request.cache = "exact"; // otherwise the router decides
+  conversation.turns.push(turn);
+  const view = show(index);
+  const clock = { asked: performance.now(), first: 0, last: 0, units: 0 };
+  const generation = client.open(request);
+  live = { generation, turn };
+  refresh();
+  scrollToEnd();
+  for await (const event of generation) {
+    take(turn, event, clock);
+    view.update();
+  }
+  if (live?.generation === generation) live = null;
+  if (turn.state === "failed" && !turn.text) announce(turn.error.message);
+  else announce(turn.state === "done" ? "The answer is complete." : "The answer was stopped.");
+  view.update(true);
+  keep();
+  refresh();
+}
+
+function take(turn, event, clock) {
+  const { facts } = turn;
+  if (event.type === "accepted") {
+    Object.assign(facts, { worker: event.worker, cache: event.cache, queue: event.queue_position, model: event.model });
+  } else if (event.type === "started" || event.type === "taken_over") {
+    facts.worker = event.worker;
+    facts.queue = 0;
+  } else if (event.type === "token") {
+    const now = performance.now();
+    clock.first ||= now;
+    clock.last = now;
+    clock.units += event.position - (event.first_position ?? event.position) + 1;
+    facts.ttft = clock.first - clock.asked;
+    facts.tokens = clock.units;
+    // The first token waits for the prompt, so the rate counts from it on.
+    const seconds = (clock.last - clock.first) / 1000;
+    facts.rate = clock.units > 1 && seconds > 0.05 ? (clock.units - 1) / seconds : 0;
+    turn.text += event.text;
+  } else if (event.type === "finished") {
+    turn.state = "done";
+    facts.finish = event.finish_reason;
+    if (event.usage?.completion_tokens) facts.tokens = event.usage.completion_tokens;
+    if (event.usage?.from_cache) facts.rate = 0;
+  } else if (event.type === "error") {
+    turn.state = event.reason === "cancelled" ? "stopped" : "failed";
+    turn.error = { reason: event.reason, message: event.message, retryable: event.retryable };
+  }
+}
+
+// ---------------------------------------------------------------- how a turn looks
+
+function show(index) {
+  const turn = conversation.turns[index];
+  const item = make("li", `turn ${turn.role}`);
+  item.append(make("span", "hidden", turn.role === "user" ? "You asked:" : "The model answered:"));
+  const body = make("div", "body");
+  const facts = make("p", "facts");
+  const trouble = make("div", "trouble");
+  item.append(body);
+  if (turn.role === "assistant") item.append(facts, trouble);
+  log.append(item);
+
+  let drawn = false;
+  function draw() {
+    drawn = false;
+    const stay = nearEnd();
+    item.dataset.state = turn.state ?? "";
+    item.setAttribute("aria-busy", String(turn.state === "live"));
+    if (turn.role === "user") body.textContent = turn.text;
+    else body.replaceChildren(render(turn.text));
+    if (turn.role === "assistant") {
+      facts.replaceChildren(...factsOf(turn));
+      trouble.replaceChildren(...troubleOf(turn, index));
+    }
+    if (stay) scrollToEnd();
+  }
+  function update(now = false) {
+    if (now) draw();
+    else if (!drawn) {
+      drawn = true; // many tokens may come within one frame of the screen
+      requestAnimationFrame(draw);
+    }
+  }
+  draw();
+  views[index] = { update };
+  views[index - 1]?.update(true); // it is no longer the last, which alone can be asked again
+  return views[index];
+}
+
+function factsOf({ facts, state }) {
+  const shown = [];
+  const add = (label, value, title) => {
+    const fact = make("span", "fact", "");
+    fact.title = title;
+    fact.append(make("span", "label", `${label} `), make("strong", "", value));
+    shown.push(fact);
+  };
+  if (facts.ttft) add("first token", duration(facts.ttft), "From sending the question to the first token");
+  if (facts.rate) add("speed", `${facts.rate.toFixed(1)} tokens/s`, "Tokens per second after the first one");
+  if (facts.tokens) add("length", `${facts.tokens} tokens`, "Tokens of this answer");
+  if (facts.worker) add("worker", facts.worker, "The worker that made this answer");
+  if (facts.cache && facts.cache !== "off") add("cache", facts.cache, "What the cache said to this question");
+  if (facts.finish === "length") add("end", "cut at the token limit", "The model had more to say");
+  if (state === "stopped") add("end", "stopped", "Stopped before its end");
+  if (state === "live" && !facts.ttft) {
+    const ahead = facts.queue ? `waiting, ${facts.queue} ahead` : facts.worker ? "reading your question" : "on its way";
+    shown.push(make("span", "fact waiting", ahead));
+  }
+  return shown;
+}
+
+function troubleOf(turn, index) {
+  const last = index === conversation.turns.length - 1;
+  if (turn.state !== "failed" && !(turn.state === "stopped" && last)) return [];
+  const parts = [];
+  if (turn.state === "failed") {
+    parts.push(make("p", "what", turn.error.message));
+    if (ADVICE[turn.error.reason]) parts.push(make("p", "advice", ADVICE[turn.error.reason]));
+  }
+  if (last) {
+    const again = make("button", "again", "Ask again");
+    again.type = "button";
+    again.addEventListener("click", () => {
+      if (live) return;
+      conversation.turns.pop();
+      log.lastElementChild.remove();
+      answer();
+    });
+    parts.push(again);
+  }
+  return parts;
+}
+
+function make(tag, className, text = "") {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.textContent = text;
+  return element;
+}
+
+function duration(ms) {
+  return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(2)} s`;
+}
+
+function nearEnd() {
+  const page = document.scrollingElement;
+  return page.scrollHeight - page.scrollTop - page.clientHeight < 120;
+}
+
+function scrollToEnd() {
+  document.scrollingElement.scrollTop = document.scrollingElement.scrollHeight;
+}
+
+function announce(text) {
+  $("announcer").textContent = text;
+}
+
+// ---------------------------------------------------------------- the page around it
+
+function refresh() {
+  const empty = conversation.turns.length === 0;
+  $("welcome").hidden = !empty;
+  $("send").hidden = live !== null;
+  $("stop").hidden = live === null;
+  $("send").disabled = client.state !== "open" || !$("model").value || !question.value.trim();
+  for (const idea of document.querySelectorAll(".ideas button")) idea.disabled = client.state !== "open" || !$("model").value;
+}
+
+function redraw() {
+  log.replaceChildren();
+  views.length = 0;
+  conversation.turns.forEach((_, index) => show(index));
+  refresh();
+}
+
+function models(names) {
+  const select = $("model");
+  const wanted = names.includes(modelAsked) ? modelAsked : names[0];
+  select.replaceChildren(
+    ...(names.length ? names : [""]).map((name) => {
+      const option = make("option", "", name || "no model yet");
+      option.value = name;
+      option.selected = name === wanted;
+      return option;
+    }),
+  );
+  select.disabled = names.length === 0;
+}
+
+function connection({ state, hello, wait }) {
+  const text = {
+    connecting: "connecting",
+    open: hello?.models.length ? "connected" : "connected, no model yet",
+    waiting: wait > 1000 ? `offline, next try in ${Math.ceil(wait / 1000)} s` : "reconnecting",
+    refused: "needs an API key",
+    closed: "offline",
+  }[state];
+  $("connection").dataset.state = state;
+  $("connection-text").textContent = text;
+  if (state === "open") {
+    models(hello.models);
+    clearTimeout(connection.timer);
+    // A mesh that is still loading tells its models only to a new connection.
+    if (!hello.models.length) connection.timer = setTimeout(reconnect, 2000);
+  }
+  if (state === "refused") openSettings();
+  refresh();
+}
+
+function reconnect() {
+  client.close();
+  client.connect();
+}
+
+function send() {
+  const text = question.value.trim();
+  if (!text || live || $("send").disabled) return;
+  question.value = "";
+  fit();
+  ask(text);
+}
+
+function stop() {
+  live?.generation.cancel();
+}
+
+function fit() {
+  question.style.height = "auto";
+  question.style.height = `${Math.min(question.scrollHeight, innerHeight * 0.4)}px`;
+}
+
+function openSettings() {
+  if (!$("settings").open) $("settings").showModal();
+}
+
+function theme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+}
+
+$("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  send();
+});
+question.addEventListener("keydown", (event) => {
+  // While an input method composes a character, Enter belongs to it.
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    send();
+  }
+});
+question.addEventListener("input", () => {
+  fit();
+  refresh();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && live && !$("settings").open) stop();
+});
+$("stop").addEventListener("click", stop);
+$("new").addEventListener("click", () => {
+  stop();
+  live = null;
+  conversation = fresh();
+  keep();
+  redraw();
+  question.focus();
+});
+$("model").addEventListener("change", () => {
+  modelAsked = $("model").value;
+  sessionStorage.setItem("streamway.model", modelAsked);
+  refresh();
+});
+$("theme").addEventListener("click", () => {
+  const dark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  const name = dark ? "light" : "dark";
+  localStorage.setItem("streamway.theme", name);
+  theme(name);
+});
+$("settings-open").addEventListener("click", openSettings);
+$("settings").addEventListener("close", () => {
+  const kept = Object.fromEntries(["system", "temperature", "max-tokens"].map((id) => [id, $(id).value]));
+  sessionStorage.setItem("streamway.settings", JSON.stringify({ ...kept, cache: $("cache").checked }));
+  sessionStorage.setItem("streamway.key", $("key").value.trim());
+  if (client.state === "refused") client.close();
+  client.connect({ key: $("key").value.trim() });
+  question.focus();
+});
+document.querySelector(".ideas").addEventListener("click", (event) => {
+  if (event.target.tagName === "BUTTON" && !live) ask(event.target.textContent);
+});
+log.addEventListener("click", async (event) => {
+  if (!event.target.classList.contains("copy")) return;
+  const code = event.target.closest("figure").querySelector("code").textContent;
+  try {
+    await navigator.clipboard.writeText(code);
+    event.target.textContent = "Copied";
+  } catch {
+    event.target.textContent = "Select and copy by hand";
+  }
+});
+client.addEventListener("state", ({ detail }) => connection(detail));
+client.addEventListener("error", ({ detail }) => announce(detail.message));
+client.addEventListener("going_away", () => announce("This edge is shutting down; the page connects to the next one."));
+addEventListener("pagehide", keep);
+
+theme(localStorage.getItem("streamway.theme"));
+try {
+  const { cache, ...fields } = JSON.parse(sessionStorage.getItem("streamway.settings")) ?? {};
+  for (const [id, value] of Object.entries(fields)) $(id).value = value;
+  $("cache").checked = Boolean(cache);
+} catch {
+  // Not ours; the defaults stand.
+}
+$("key").value = sessionStorage.getItem("streamway.key") ?? "";
+redraw();
+scrollToEnd();
+client.connect({ key: $("key").value });
+question.focus();

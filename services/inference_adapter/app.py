@@ -1,0 +1,285 @@
+"""Puts the inference-adapter together, and takes it down in order.
+
+lanes ──► LaneLoop ──► Worker ──► Generation ◄──► Backend
+                         │            │ flush
+           Window, Memory┘       Transcript ──► Subscription ──► Outbox ──► Attach, Generate
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+
+import structlog
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+from redis.exceptions import RedisError
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from services.inference_adapter.core.memory import Memory
+from services.inference_adapter.core.window import Window
+from services.inference_adapter.interfaces import Backend
+from services.inference_adapter.io.books import Books
+from services.inference_adapter.io.engine_monitor import EngineMonitor
+from services.inference_adapter.io.fanout.attach import AttachLimits
+from services.inference_adapter.io.fanout.directory import Directory
+from services.inference_adapter.io.fanout.flusher import Flusher
+from services.inference_adapter.io.generation import Workplace
+from services.inference_adapter.io.lane_loop import LaneLoop
+from services.inference_adapter.io.worker import Worker
+from services.inference_adapter.metrics import AdapterMetrics
+from services.inference_adapter.servicer import InferenceServicer
+from services.inference_adapter.settings import AdapterSettings
+from streamway.config import SharedSettings
+from streamway.lanes import LaneReader
+from streamway.rpc import MeshServer, MountedService
+from streamway.runtime.clock import Clock, SystemClock
+from streamway.runtime.ids import new_epoch
+from streamway.runtime.process import StartError
+from streamway.runtime.tasks import TaskScope
+from streamway.telemetry import tracing
+from streamway.telemetry.operations import OperationsServer
+from streamway.v1 import inference_pb2_grpc
+from streamway.valkey.connection import Valkey, blocking_client, connect
+from streamway.valkey.leases import Lease
+
+_log = structlog.get_logger("adapter")
+
+# How often deadlines and silent readers are looked at.
+_TICK_S = 0.1
+# How long registering may take before the start is given up.
+_REGISTER_S = 10.0
+# How long readers get for what is left in their streams when everything has ended.
+_LAST_WORDS_S = 2.0
+
+
+class Adapter:
+    """The service. `backend` is the engine; everything else is made here."""
+
+    def __init__(
+        self, settings: AdapterSettings, shared: SharedSettings, backend: Backend, clock: Clock | None = None
+    ) -> None:
+        self._settings = settings
+        self._shared = shared
+        self._backend = backend
+        self._clock = clock or SystemClock()
+        self._stack = AsyncExitStack()
+        self._scope = TaskScope("adapter")
+        self._waiting_for = "starting"
+        self._draining = False
+        self._registry = CollectorRegistry()
+        self._tracer: TracerProvider | None = None
+        self._operations = OperationsServer(
+            settings.operations_host, settings.operations, self._registry, lambda: self._waiting_for
+        )
+
+    @property
+    def address(self) -> str:
+        """Where gRPC listens, "host:port"; valid after `start`."""
+        return self._server.address
+
+    @property
+    def operations_address(self) -> str:
+        """Where health and metrics listen, "host:port"; valid after `start`."""
+        return self._operations.address
+
+    @property
+    def window(self) -> Window:
+        """What the worker has taken and not finished; to look at, after `start`."""
+        return self._worker.window
+
+    async def start(self) -> None:
+        """Valkey, engine, gRPC, lanes, lease; SERVING comes last. Unwinds when a step fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def failed(self) -> None:
+        """Returns when the engine's process has ended, raises when a loop of ours has: the supervisor starts us anew."""
+        engine = self._scope.spawn(self._backend.failed(), "engine")
+        done, _ = await asyncio.wait({engine, self._work_task}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        _log.error("engine_ended", worker=self._settings.worker)
+
+    async def drain(self) -> None:
+        """Tells everybody, takes what routers still send until they have noticed, and lets accepted work end."""
+        settings, now = self._settings, self._clock.monotonic
+        self._draining = self._servicer.draining = True
+        self._waiting_for = "draining"
+        await self._server.serving(False)
+        await self._renew_lease()
+        begun = now()
+        _log.info("draining", running=self._worker.window.running, queued=self._worker.window.waiting)
+        while now() - begun < settings.drain_grace_s:
+            window = self._worker.window
+            idle = not window.running and not window.waiting
+            if idle and now() - begun >= settings.drain_notice_s and await self._lane_loop.emptied():
+                break
+            await asyncio.sleep(0.05)
+        self._worker.end_all()
+        words_end = now() + _LAST_WORDS_S
+        # The writers of the streams are not made to pay for this one wait at the end.
+        while now() < words_end and not self._directory.idle:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        """Releases everything, in the reverse order of the start."""
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        settings, stack = self._settings, self._stack
+        self._tracer = tracing.configure("adapter", self._shared.traces)
+        await self._operations.start()
+        stack.push_async_callback(self._operations.close)
+
+        self._waiting_for = "waiting for Valkey"
+        url = self._shared.valkey_url.get_secret_value()
+        valkey = await connect(url)
+        stack.push_async_callback(valkey.aclose)
+        blocking = blocking_client(url)
+        stack.push_async_callback(blocking.aclose)
+
+        self._waiting_for = "the engine is loading its model"
+        stack.push_async_callback(self._backend.close)
+        await self._backend.start()
+        info = self._backend.info()
+        _log.info("engine_ready", kind=info.kind, address=info.address, slots=info.slots)
+
+        self._assemble(valkey, blocking)
+        self._waiting_for = "starting to listen"
+        await self._server.start()
+        stack.push_async_callback(self._server.stop, 0.5)
+        stack.push_async_callback(self._write_the_rest)
+        stack.push_async_callback(self._scope.close)
+        self._work_task = self._scope.spawn(self._work(), "work")
+
+        self._waiting_for = "registering"
+        self._lease = Lease(valkey, self._clock, "worker", settings.worker, self._lease_fields, settings.lease_s)
+        await self._register()
+        stack.push_async_callback(self._lease.release)
+        hold = self._scope.spawn(self._lease.hold(), "lease")
+        stack.callback(hold.cancel)
+        await self._server.serving(True)
+        self._waiting_for = ""
+        _log.info("worker_ready", worker=settings.worker, address=self.address)
+
+    def _assemble(self, valkey: Valkey, blocking: Valkey) -> None:
+        settings, clock = self._settings, self._clock
+        metrics = AdapterMetrics(self._registry)
+        memory = Memory(
+            most_bytes=settings.memory_bytes,
+            most_ended=settings.memory_generations,
+            generation_bytes=settings.memory_generation_bytes,
+            ended_ttl_s=settings.memory_s,
+            most_gone=settings.memory_ids,
+        )
+        flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
+        self._stack.callback(flusher.close)
+        place = Workplace(
+            settings.worker, self._backend, memory, flusher, clock, metrics, new_epoch, settings.flush_units
+        )
+        window = Window(self._backend.info().slots, settings.preload_depth)
+        lanes = LaneReader(valkey, blocking, settings.worker)
+        self._books = Books(valkey, lanes)
+        self._directory = Directory(settings.worker, memory, clock, settings.heartbeat_s)
+        self._worker = Worker(
+            place,
+            window,
+            self._directory,
+            self._books,
+            queue_timeout_s=settings.queue_timeout_s,
+            orphan_grace_s=settings.orphan_grace_s,
+        )
+        self._lane_loop = LaneLoop(valkey, lanes, self._worker, self._books, settings.task_lease_s)
+        self._monitor = EngineMonitor(
+            self._backend,
+            settings.engine_check_s,
+            settings.health_timeout_s,
+            lambda healthy: self._worker.pause(not healthy),
+        )
+        limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
+        self._servicer = InferenceServicer(
+            settings.worker, self._worker, self._directory, self._backend, self._monitor, clock, limits
+        )
+        self._server = MeshServer(
+            settings.host,
+            settings.port,
+            self._shared,
+            [
+                MountedService(
+                    "streamway.v1.InferenceService",
+                    self._servicer,
+                    inference_pb2_grpc.add_InferenceServiceServicer_to_server,
+                )
+            ],
+            telemetry=tracing.server_interceptors(self._tracer),
+        )
+        metrics.gauge("streamway_running", "Generations the engine works on.", lambda: window.running)
+        metrics.gauge("streamway_queued", "Tasks in the window that wait for a slot.", lambda: window.waiting)
+        metrics.gauge("streamway_window_free", "Tasks that may still be taken.", lambda: window.free)
+        metrics.gauge("streamway_memory_bytes", "Bytes of events kept for late readers.", lambda: memory.bytes)
+        metrics.gauge("streamway_memory_generations", "Generations kept for late readers.", lambda: len(memory))
+        metrics.gauge("streamway_engine_healthy", "1 while the engine answers.", lambda: self._monitor.healthy)
+
+    def _lease_fields(self) -> dict[str, str]:
+        info, window, load = self._backend.info(), self._worker.window, self._monitor.load
+        models = [{"name": model.name, "context_tokens": model.context_tokens} for model in info.models]
+        return {
+            "address": self._settings.advertise or self.address,
+            "models": json.dumps(models),
+            "slots": str(info.slots),
+            "running": str(window.running),
+            "queued": str(window.waiting),
+            "window_free": str(window.free),
+            "load_tokens": str(self._worker.tokens),
+            "kv_used": "" if load.kv_used is None else f"{load.kv_used:.4f}",
+            "draining": "1" if self._draining else "0",
+            "engine": info.kind,
+            "healthy": "1" if self._monitor.healthy else "0",
+            "reported_ms": str(int(self._clock.unix() * 1000)),
+        }
+
+    async def _register(self) -> None:
+        try:
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type((RedisError, OSError)),
+                wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
+                stop=stop_after_delay(_REGISTER_S),
+                reraise=True,
+            ):
+                with attempt:
+                    await self._lease.renew()
+        except (RedisError, OSError) as problem:
+            raise StartError(
+                f"worker {self._settings.worker} cannot register in Valkey ({type(problem).__name__}); see its log"
+            ) from None
+
+    async def _renew_lease(self) -> None:
+        try:
+            await self._lease.renew()
+        except (RedisError, OSError) as problem:
+            _log.warning("drain_not_announced", problem=type(problem).__name__)
+
+    async def _write_the_rest(self) -> None:
+        """What ended last must not look unfinished after a restart."""
+        try:
+            await self._books.write()
+        except (RedisError, OSError) as problem:
+            _log.warning("tasks_left_pending", problem=type(problem).__name__)
+
+    async def _work(self) -> None:
+        """The loops without which the worker does not work: when one fails, all do."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lane_loop.run(), name="lanes")
+            group.create_task(self._monitor.run(), name="engine-monitor")
+            group.create_task(self._tick(), name="tick")
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._worker.tick()
+            self._directory.tick()

@@ -1,0 +1,21 @@
+"""Which engine the settings mean."""
+
+from __future__ import annotations
+
+from services.inference_adapter.backends.llamacpp import LlamaCppBackend
+from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
+from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.backends.simulated import SimulatedBackend
+from services.inference_adapter.interfaces import Backend
+from streamway.runtime.process import StartError
+
+
+def make_backend(options: BackendOptions, worker: str) -> Backend:
+    """The backend of `options.kind`, not started. `worker` is the id that errors name. Raises StartError."""
+    if options.kind == "llamacpp":
+        return LlamaCppBackend(options, worker)
+    if options.kind == "openai_http":
+        if not options.url:
+            raise StartError("the engine kind openai_http needs url: http://host:port or unix:/path")
+        return OpenAIHTTPBackend(options, worker)
+    return SimulatedBackend(options, worker)

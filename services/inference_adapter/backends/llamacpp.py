@@ -1,0 +1,157 @@
+"""llama.cpp as an engine: started here in a child process, or running somewhere already."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from services.inference_adapter.backends.llamacpp_process import LlamaProcess
+from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
+from services.inference_adapter.backends.openai_http.exchanges import StreamCall
+from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
+from streamway.errors import EngineFailed
+from streamway.runtime.process import StartError
+from streamway.v1 import common_pb2
+
+# Asking for /slots makes the server produce a result, and while results keep coming it does not look for cancels.
+SLOTS_INTERVAL_S: Final = 2.0
+DEFAULT_SLOTS: Final = 4
+DEFAULT_CONTEXT_TOKENS: Final = 4096
+_log = structlog.get_logger("adapter")
+
+
+class _Slot(msgspec.Struct):
+    n_ctx: int = 0
+    n_prompt_tokens: int = 0
+    is_processing: bool = False
+
+
+class _Props(msgspec.Struct):
+    total_slots: int = 0
+    default_generation_settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class LlamaCppBackend:
+    """Drives llama.cpp's server over HTTP, with a fresh connection for each stream.
+
+    Fresh ones because of kept-alive connections about one streamed request in forty failed on this server.
+    """
+
+    def __init__(self, options: BackendOptions, worker: str) -> None:
+        self._worker = worker
+        self._process: LlamaProcess | None = None
+        if not options.url:
+            self._process = LlamaProcess(_started_options(options))
+            options = options.model_copy(
+                update={"url": self._process.url, "model_name": options.model_name or _name_of(options.model_path)}
+            )
+        # Not merely a default: somebody who sets keep_alive has measured it with a newer server.
+        keep_alive = options.keep_alive if options.keep_alive is not None else False
+        self._options = options.model_copy(update={"keep_alive": keep_alive})
+        self._http = OpenAIHTTPBackend(self._options, worker, kind="llamacpp")
+        self._info: EngineInfo | None = None
+        self._kv_used: float | None = None
+        self._slots_asked = float("-inf")
+
+    async def start(self) -> None:
+        """Starts the server, or finds it. Raises StartError with one line that says what to do."""
+        if self._process is not None:
+            await self._process.start(self._options.model_name)
+        try:
+            await self._http.start()
+            self._info = await self._describe()
+        except BaseException:
+            await self.close()
+            raise
+        _log.info(
+            "engine_ready",
+            model=self._info.models[0].name,
+            slots=self._info.slots,
+            pid=self._info.pid,
+            context_tokens=self._info.models[0].context_tokens,
+        )
+
+    async def _describe(self) -> EngineInfo:
+        found = self._http.info()
+        try:
+            status, body = await self._http.get("/props")
+            props = msgspec.json.decode(body, type=_Props) if status == 200 else _Props()
+        except (EngineFailed, msgspec.DecodeError):
+            props = _Props()
+        context = self._options.context_tokens or props.default_generation_settings.get("n_ctx") or 0
+        models = tuple(
+            EngineModel(model.name, context if isinstance(context, int) and context > 0 else model.context_tokens)
+            for model in found.models
+        )
+        slots = self._options.slots or props.total_slots or DEFAULT_SLOTS
+        return EngineInfo("llamacpp", found.address, models, slots, self._process.pid if self._process else 0)
+
+    def info(self) -> EngineInfo:
+        """What the engine is; valid after `start`."""
+        assert self._info is not None, "start() comes first"
+        return self._info
+
+    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> StreamCall:
+        """Starts one streamed chat completion."""
+        return self._http.call(request, sink)
+
+    async def load(self) -> EngineLoad:
+        """Our own count of calls, and the KV use of /slots, asked for no more than every two seconds.
+
+        /health is answered beside the server's queue, so that a long prefill does not look like an illness.
+        """
+        status, _ = await self._http.get("/health")
+        if status != 200:
+            raise EngineFailed(self._worker, f"GET /health answered {status}")
+        if time.monotonic() - self._slots_asked >= SLOTS_INTERVAL_S:
+            self._slots_asked = time.monotonic()
+            await self._ask_slots()
+        return EngineLoad(self._http.running, 0, self._kv_used)
+
+    async def _ask_slots(self) -> None:
+        try:
+            status, body = await self._http.get("/slots")
+            slots = msgspec.json.decode(body, type=list[_Slot]) if status == 200 else []
+        except (EngineFailed, msgspec.DecodeError):
+            return  # busy in a long prefill, or closed to us: the last known value stands
+        room = sum(slot.n_ctx for slot in slots)
+        self._kv_used = (
+            min(1.0, sum(slot.n_prompt_tokens for slot in slots if slot.is_processing) / room) if room else None
+        )
+
+    async def failed(self) -> None:
+        """Returns when the server that was started here has ended by itself."""
+        if self._process is None:
+            await asyncio.Event().wait()
+        else:
+            await self._process.ended()
+
+    async def close(self) -> None:
+        """Aborts every call; ends the server that was started here."""
+        await self._http.close()
+        if self._process is not None:
+            await self._process.close()
+
+
+def _started_options(options: BackendOptions) -> BackendOptions:
+    path = options.model_path
+    if path is None:
+        raise StartError("llama.cpp needs a model: set model_path to a GGUF file, or url to a running llama.cpp server")
+    return options.model_copy(
+        update={
+            "model_path": path.expanduser().absolute(),
+            "slots": options.slots or DEFAULT_SLOTS,
+            "context_tokens": options.context_tokens or DEFAULT_CONTEXT_TOKENS,
+        }
+    )
+
+
+def _name_of(path: Path | None) -> str:
+    """SmolLM2-135M-Instruct.Q4_1.gguf → smollm2-135m-instruct: the quantization is not part of the name."""
+    return path.name.split(".gguf")[0].rsplit(".Q", 1)[0].lower() if path is not None else ""

@@ -1,0 +1,89 @@
+"""llama.cpp's own server in a process of its own: `python -m services.inference_adapter.backends.llamacpp_child`.
+
+A process of its own because the server keeps the GIL and the cores busy, and because a crash in native code must not take
+the adapter with it. It speaks HTTP on a unix socket and says `ready` or `failed …` in one line on its standard output.
+
+It must never outlive its adapter, which may be killed without warning: the kernel kills it when the parent dies (Linux), and
+everywhere the end of its standard input ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from typing import Any, Final
+
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+# Tokens computed at once in prefill. llama.cpp looks for a cancel only between batches: with its default of 2,048 a cancel
+# in prefill takes seconds on a CPU, with 128 it takes 0.06–0.2 s.
+PREFILL_BATCH: Final = 128
+# Memory for the KV of conversations that lost their slot; llama.cpp's default of 8,192 MiB is more than many machines spare.
+PROMPT_CACHE_MIB: Final = 1024
+
+
+def die_with_parent(parent: int) -> None:
+    """Asks the kernel for SIGKILL when the parent dies; exits when it is dead already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(prog="llamacpp_child")
+    words.add_argument("--model", required=True)
+    words.add_argument("--name", required=True)
+    words.add_argument("--socket", required=True)
+    words.add_argument("--slots", type=int, required=True)
+    words.add_argument("--context-tokens", type=int, required=True, help="of one slot")
+    words.add_argument("--threads", type=int, required=True)
+    words.add_argument("--parent", type=int, required=True)
+    given = words.parse_args()
+    die_with_parent(given.parent)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Without handlers of its own llama.cpp's destructor may hang on a request; there is nothing to save here.
+        signal.signal(number, lambda *_: os._exit(0))
+    # OpenMP's threads spin while they wait: with as many threads as cores that gives token gaps of seconds. Read when
+    # llama.cpp is loaded, so before the import.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    try:
+        import xllamacpp
+    except ImportError as problem:
+        _say(f"failed xllamacpp cannot be imported ({problem}); install streamway[llamacpp]")
+        sys.exit(3)
+    native: Any = xllamacpp
+    settings = native.CommonParams()
+    settings.model.path = given.model
+    settings.model_alias = {given.name}
+    settings.hostnames = [given.socket]
+    settings.ui = False
+    settings.n_parallel = given.slots
+    settings.n_threads_http = given.slots + 4  # one for each stream, and room for health checks beside them
+    settings.n_ctx = given.context_tokens * given.slots
+    settings.cache_ram_mib = PROMPT_CACHE_MIB
+    settings.n_batch = settings.n_ubatch = PREFILL_BATCH
+    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = given.threads
+    settings.endpoint_metrics = settings.endpoint_slots = settings.endpoint_props = True
+    try:
+        server = native.Server(settings)
+    except Exception as problem:  # noqa: BLE001 - native code raises what it likes; the parent tells it in one line
+        _say(f"failed {problem}")
+        sys.exit(3)
+    _say("ready")
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    del server
+    os._exit(0)
+
+
+def _say(line: str) -> None:
+    os.write(1, (" ".join(line.split()) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

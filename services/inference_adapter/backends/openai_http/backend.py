@@ -1,0 +1,223 @@
+"""Any OpenAI-compatible server as an engine, over TCP or a unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, Final
+
+import msgspec
+import structlog
+import tenacity
+
+from services.inference_adapter.backends.openai_http import metrics
+from services.inference_adapter.backends.openai_http.address import parse
+from services.inference_adapter.backends.openai_http.body import build
+from services.inference_adapter.backends.openai_http.exchanges import Document, StreamCall
+from services.inference_adapter.backends.openai_http.pool import ConnectionPool
+from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
+from streamway.errors import EngineFailed, StreamwayError
+from streamway.runtime.process import StartError
+from streamway.runtime.tasks import TaskScope
+from streamway.v1 import common_pb2
+
+DEFAULT_SLOTS: Final = 64
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+_log = structlog.get_logger("adapter")
+
+
+class _Listed(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None  # vLLM
+    meta: dict[str, Any] | None = None  # llama.cpp
+
+
+class _ModelList(msgspec.Struct):
+    data: tuple[_Listed, ...]
+
+
+class OpenAIHTTPBackend:
+    """Drives a server that speaks OpenAI's chat completions. `worker` names it in errors."""
+
+    def __init__(self, options: BackendOptions, worker: str, *, kind: str = "openai_http") -> None:
+        self._options, self._worker, self._kind = options, worker, kind
+        self._address = parse(options.url)
+        self._pool = ConnectionPool(
+            self._address,
+            keep_alive=options.keep_alive is not False,
+            connect_timeout_s=options.connect_timeout_s,
+        )
+        self._scope = TaskScope("engine")
+        self._calls: set[StreamCall] = set()
+        self._info: EngineInfo | None = None
+        self._engine_names: dict[str, str] = {}
+        self._has_metrics = False
+        token = options.engine_token.get_secret_value() if options.engine_token is not None else ""
+        self._headers = (
+            f"Host: {self._address.authority}\r\n"
+            + (f"Authorization: Bearer {token}\r\n" if token else "")
+            + ("" if options.keep_alive is not False else "Connection: close\r\n")
+        )
+
+    async def start(self) -> None:
+        """Waits until the engine lists its models. Raises StartError when it does not in time, or refuses us."""
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_delay(self._options.start_timeout_s),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=2.0) + tenacity.wait_random(0, 0.1),
+            retry=tenacity.retry_if_exception_type(EngineFailed),
+            before_sleep=self._log_waiting,
+            reraise=True,
+        )
+        try:
+            models: tuple[EngineModel, ...] = await retrying(self._first_models)
+        except EngineFailed as problem:
+            await self.close()
+            raise StartError(
+                f"the engine at {self._address} does not answer: {problem.message}; is it running?"
+            ) from None
+        self._has_metrics = await self._find_metrics()
+        self._info = self._describe(models)
+
+    def _log_waiting(self, state: tenacity.RetryCallState) -> None:
+        problem = state.outcome.exception() if state.outcome else None
+        _log.info(
+            "engine_waiting",
+            address=str(self._address),
+            waited_s=round(state.seconds_since_start or 0, 1),
+            problem=getattr(problem, "message", ""),
+        )
+
+    def _describe(self, models: tuple[EngineModel, ...]) -> EngineInfo:
+        wanted = self._options.model_name
+        if wanted and wanted not in {model.name for model in models}:
+            if len(models) > 1:
+                names = ", ".join(model.name for model in models)
+                raise StartError(
+                    f"the engine at {self._address} serves {names}, but the setting model_name is {wanted!r}"
+                )
+            self._engine_names[wanted] = models[0].name
+        if wanted:
+            listed = next((m for m in models if m.name == wanted), models[0])
+            models = (EngineModel(wanted, self._options.context_tokens or listed.context_tokens),)
+        elif self._options.context_tokens:
+            models = tuple(EngineModel(model.name, self._options.context_tokens) for model in models)
+        return EngineInfo(self._kind, str(self._address), models, self._options.slots or DEFAULT_SLOTS)
+
+    def info(self) -> EngineInfo:
+        """What the engine is; valid after `start`."""
+        assert self._info is not None, "start() comes first"
+        return self._info
+
+    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> StreamCall:
+        """Starts one streamed chat completion."""
+        model = self._engine_names.get(request.model, request.model)
+        problem: StreamwayError | None = None
+        message = b""
+        try:
+            body = build(request, model, keep_own_fields=self._options.pass_streamway_fields)
+            message = self._post(request, body)
+        except StreamwayError as error:
+            problem = error
+        call = StreamCall(self._pool, sink, message, self._worker, self._calls.discard)
+        self._calls.add(call)
+        if problem is not None:
+            asyncio.get_running_loop().call_soon(call.fail, problem)
+        else:
+            call.begin(self._scope.spawn)
+        return call
+
+    def _post(self, request: common_pb2.GenerationRequest, body: bytes) -> bytes:
+        head = [f"POST {self._address.prefix}/v1/chat/completions HTTP/1.1\r\n", self._headers]
+        head.append("Content-Type: application/json\r\nAccept: text/event-stream\r\n")
+        # Both came from outside: only what cannot break out of a header goes into one.
+        if _ID.fullmatch(request.generation):
+            head.append(f"X-Request-Id: {request.generation}\r\n")
+        if _TRACEPARENT.fullmatch(request.traceparent):
+            head.append(f"traceparent: {request.traceparent}\r\n")
+        head.append(f"Content-Length: {len(body)}\r\n\r\n")
+        return "".join(head).encode("latin-1") + body
+
+    async def load(self) -> EngineLoad:
+        """From the engine's metrics where it has some we know, else our own count and a health check by its model list."""
+        if self._has_metrics:
+            status, page = await self.get("/metrics")
+            said = metrics.read(page) if status == 200 else None
+            if said is None:
+                raise EngineFailed(self._worker, f"its metrics are gone (status {status})")
+            return said
+        await self.list_models()
+        return EngineLoad(self.running, 0)
+
+    @property
+    def running(self) -> int:
+        """Calls of ours under way."""
+        return len(self._calls)
+
+    async def failed(self) -> None:
+        """Never returns: the engine is somebody else's process."""
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """Aborts every call and closes every connection."""
+        for call in list(self._calls):
+            call.abort()
+        await self._scope.close()
+        self._pool.close()
+
+    async def list_models(self) -> tuple[EngineModel, ...]:
+        """GET /v1/models. Raises EngineFailed."""
+        return self._models_of(*await self.get("/v1/models"))
+
+    async def _first_models(self) -> tuple[EngineModel, ...]:
+        status, body = await self.get("/v1/models")
+        if status in {401, 403}:
+            raise StartError(f"the engine at {self._address} refuses our credentials; check the setting engine_token")
+        return self._models_of(status, body)
+
+    def _models_of(self, status: int, body: bytes) -> tuple[EngineModel, ...]:
+        if status != 200:
+            raise EngineFailed(self._worker, f"GET /v1/models answered {status}")
+        try:
+            listed = msgspec.json.decode(body, type=_ModelList).data
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise EngineFailed(self._worker, "GET /v1/models did not give a list of models") from None
+        if not listed:
+            raise EngineFailed(self._worker, "it serves no model")
+        return tuple(EngineModel(one.id, _context_of(one)) for one in listed)
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body of a small document. Raises EngineFailed."""
+        document = Document(self._worker)
+        request = f"GET {self._address.prefix}{path} HTTP/1.1\r\n{self._headers}\r\n".encode("latin-1")
+        connection = None
+        try:
+            async with asyncio.timeout(self._options.health_timeout_s):
+                # A fresh one: a health check must not fail because an idle connection was just closed.
+                connection = await self._pool.connect()
+                connection.send(document, request)
+                return await document.result
+        except TimeoutError:
+            raise EngineFailed(
+                self._worker, f"no answer to GET {path} in {self._options.health_timeout_s:g} s"
+            ) from None
+        except OSError as problem:
+            raise EngineFailed(
+                self._worker, f"no connection to it: {problem.strerror or type(problem).__name__}"
+            ) from None
+        finally:
+            if connection is not None:
+                connection.abort()
+
+    async def _find_metrics(self) -> bool:
+        try:
+            status, page = await self.get("/metrics")
+        except EngineFailed:
+            return False
+        return status == 200 and metrics.read(page) is not None
+
+
+def _context_of(listed: _Listed) -> int:
+    context = listed.max_model_len or (listed.meta or {}).get("n_ctx") or 0
+    return context if isinstance(context, int) and context > 0 else 0

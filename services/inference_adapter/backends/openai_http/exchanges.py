@@ -1,0 +1,186 @@
+"""The two things asked of an engine: a streamed answer, and a small document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from services.inference_adapter.backends.openai_http import refusals
+from services.inference_adapter.backends.openai_http.chunks import DONE, BadChunk, ChunkReader, EngineSaid
+from services.inference_adapter.backends.openai_http.connection import EngineConnection
+from services.inference_adapter.backends.openai_http.pool import ConnectionPool
+from services.inference_adapter.backends.openai_http.sse import EventTooLarge, SSEParser
+from services.inference_adapter.interfaces import EngineSink
+from streamway.errors import EngineFailed, StreamwayError
+
+ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
+DOCUMENT_LIMIT_BYTES: Final = 8 * 1024 * 1024
+Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
+
+
+class StreamCall:
+    """One streamed answer: an `Exchange` towards the connection, an `EngineCall` towards the adapter."""
+
+    def __init__(
+        self, pool: ConnectionPool, sink: EngineSink, request: bytes, worker: str, on_over: Callable[[StreamCall], None]
+    ) -> None:
+        self._pool, self._sink, self._request, self._worker = pool, sink, request, worker
+        self._on_over = on_over
+        self._connection: EngineConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._reused = False
+        self._over = False
+        self._status = 0
+        self._error_body = bytearray()
+        self._events = SSEParser()
+        self._reader = ChunkReader(sink)
+
+    def begin(self, spawn: Spawn) -> None:
+        """Sends the request, on a connection that is ready or on a new one."""
+        connection = self._pool.take()
+        if connection is not None:
+            self._reused = True
+            self._use(connection)
+        else:
+            self._connecting = spawn(self._connect(), "engine-connect")
+        self._spawn = spawn
+
+    async def _connect(self) -> None:
+        try:
+            connection = await self._pool.connect()
+        except TimeoutError:
+            self._fail(EngineFailed(self._worker, "no connection to it in time"))
+        except OSError as problem:
+            self._fail(EngineFailed(self._worker, f"no connection to it: {problem.strerror or type(problem).__name__}"))
+        else:
+            self._connecting = None
+            if self._over:
+                connection.abort()
+            else:
+                self._use(connection)
+
+    def _use(self, connection: EngineConnection) -> None:
+        self._connection = connection
+        connection.send(self, self._request)
+
+    def abort(self) -> None:
+        """Closes the connection: that is how an OpenAI-compatible engine is told to stop."""
+        if self._over:
+            return
+        self._finish()
+        self._reader.mute()  # the sink may have called us in the middle of a chunk with more to tell
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.abort()
+
+    # Exchange
+
+    def head(self, status: int, content_type: str) -> None:
+        self._status = status
+        if status != 200:
+            return
+        if content_type != "text/event-stream":
+            self._break(f"it answered with {content_type or 'no content type'} instead of an event stream")
+            return
+        self._sink.started()
+
+    def body(self, data: bytes) -> None:
+        if self._status != 200:
+            room = ERROR_BODY_LIMIT_BYTES - len(self._error_body)
+            self._error_body += data[:room]
+            if len(data) > room:
+                self._refused()
+            return
+        try:
+            for event in self._events.feed(data):
+                if event == DONE:
+                    self._done()
+                else:
+                    self._reader.read(event)
+                if self._over:  # ended, or the sink aborted us
+                    return
+        except EngineSaid as said:
+            self._fail(refusals.from_stream(said.body, self._worker))
+        except BadChunk as problem:
+            self._break(f"its stream is garbage: {problem}")
+        except EventTooLarge as problem:
+            self._break(str(problem))
+
+    def complete(self) -> None:
+        self._connection = None
+        if self._over:
+            return
+        if self._status != 200:
+            self._refused()
+        else:
+            self._done()  # some servers end without [DONE]; what counts is that every choice has its finish reason
+
+    def lost(self, problem: str, *, answered: bool) -> None:
+        self._connection = None
+        if self._over:
+            return
+        if self._reused and not answered:
+            # The engine closed an idle connection just as it was used: it has not seen the request.
+            self._reused = False
+            self._connecting = self._spawn(self._connect(), "engine-connect")
+            return
+        self._fail(EngineFailed(self._worker, problem))
+
+    def _done(self) -> None:
+        if self._reader.open or not self._reader.ended:
+            self._break("its stream ended in the middle of the answer")
+            return
+        self._finish()
+        if self._connection is not None:
+            self._connection.release()
+        self._sink.ended(self._reader.usage)
+
+    def _refused(self) -> None:
+        self._fail(refusals.from_response(self._status, bytes(self._error_body), self._worker))
+
+    def _break(self, problem: str) -> None:
+        self._fail(EngineFailed(self._worker, problem))
+
+    def fail(self, error: StreamwayError) -> None:
+        """Ends a call that was never sent."""
+        self._fail(error)
+
+    def _fail(self, error: StreamwayError) -> None:
+        if self._over:
+            return
+        self._finish()
+        if self._connection is not None:
+            self._connection.abort()
+        self._sink.failed(error)
+
+    def _finish(self) -> None:
+        self._over = True
+        self._on_over(self)
+
+
+class Document:
+    """One small response, whole. `result` gives (status, body); it raises EngineFailed."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._status = 0
+        self._body = bytearray()
+        self.result: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+
+    def head(self, status: int, content_type: str) -> None:
+        self._status = status
+
+    def body(self, data: bytes) -> None:
+        self._body += data
+        if len(self._body) > DOCUMENT_LIMIT_BYTES and not self.result.done():
+            self.result.set_exception(EngineFailed(self._worker, "it sends more than 8 MiB where a list was asked for"))
+
+    def complete(self) -> None:
+        if not self.result.done():
+            self.result.set_result((self._status, bytes(self._body)))
+
+    def lost(self, problem: str, *, answered: bool) -> None:
+        if not self.result.done():
+            self.result.set_exception(EngineFailed(self._worker, problem))

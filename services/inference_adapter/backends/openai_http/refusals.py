@@ -1,0 +1,53 @@
+"""What an engine's error body means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from streamway.errors import ContextLengthExceeded, EngineFailed, EngineRejected, StreamwayError
+
+MESSAGE_LIMIT: Final = 2000
+# How OpenAI, llama.cpp and vLLM say that a prompt is too long.
+_OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+_OVERFLOW_TEXTS: Final = ("maximum context length", "exceeds the available context size", "maximum model length")
+
+
+def from_response(status: int, body: bytes, worker: str) -> StreamwayError:
+    """The error for a response that is not 200."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        parsed = body.decode("utf-8", "replace").strip()
+    return _from_body(status, parsed, worker)
+
+
+def from_stream(body: dict[str, Any], worker: str) -> StreamwayError:
+    """The error for one that the engine reported in its stream; without a status of its own it is the engine's fault."""
+    inner = body.get("error")
+    code = (inner if isinstance(inner, dict) else body).get("code")
+    return _from_body(code if isinstance(code, int) else 500, body, worker)
+
+
+def _from_body(status: int, body: Any, worker: str) -> StreamwayError:
+    message, codes, field = _said(body)
+    if 400 <= status < 500:
+        if codes & _OVERFLOW_CODES or any(text in message for text in _OVERFLOW_TEXTS):
+            return ContextLengthExceeded(message)
+        if status in {401, 403}:
+            # The credentials are the mesh's, so the client can do nothing about it, and the message may show them.
+            return EngineFailed(worker, f"it refuses our credentials (status {status}); check the setting engine_token")
+        return EngineRejected(message or f"the engine answered {status}", status, field)
+    return EngineFailed(worker, f"it answered {status}" + (f": {message}" if message else ""))
+
+
+def _said(body: Any) -> tuple[str, set[str], str]:
+    """Message, codes and field at fault out of OpenAI's, vLLM's, llama.cpp's or FastAPI's shape."""
+    said = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(said, dict):
+        return str(said or "")[:MESSAGE_LIMIT], set(), ""
+    message = said.get("message") or said.get("detail") or ""
+    text = message if isinstance(message, str) else json.dumps(message)
+    codes = {value for value in (said.get("code"), said.get("type")) if isinstance(value, str)}
+    field = said.get("param")
+    return text[:MESSAGE_LIMIT], codes, field[:100] if isinstance(field, str) else ""

@@ -1,0 +1,69 @@
+"""What the settings say about the engine, as one value for the backends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from streamway.simulation.settings import SimulationSettings
+
+
+class BackendOptions(BaseModel):
+    """Which engine a worker drives, and how. The adapter's settings embed it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["llamacpp", "openai_http", "simulated"] = Field(
+        default="simulated",
+        description="llama.cpp (started here, or running at `url`), any OpenAI-compatible server at `url`, or the simulator.",
+    )
+    url: str = Field(
+        default="",
+        description="Where a running engine listens: http://host:port or unix:/path. For llamacpp empty means: start one.",
+    )
+    model_path: Path | None = Field(default=None, description="GGUF file that llama.cpp is started with.")
+    model_name: str = Field(
+        default="",
+        max_length=200,
+        description="Name under which the mesh offers the model. Empty: the engine's own; of a GGUF file the stem in lower case.",
+    )
+    slots: int = Field(
+        default=0,
+        ge=0,
+        le=4096,
+        description="Generations side by side. 0: what the engine says, else 4 for llama.cpp, 64 for others, 256 simulated.",
+    )
+    context_tokens: int = Field(
+        default=0,
+        ge=0,
+        le=16 * 1024 * 1024,
+        description="Longest context of one generation, in tokens. 0: what the engine says; 4,096 for a llama.cpp started here.",
+    )
+    threads: int = Field(
+        default=0, ge=0, le=1024, description="Compute threads of a llama.cpp started here. 0: one for each core."
+    )
+    engine_token: SecretStr | None = Field(
+        default=None, description="API key that the engine wants, as a bearer token."
+    )
+    keep_alive: bool | None = Field(
+        default=None,
+        description="Use connections to the engine again. Empty: yes; with llama.cpp no, where 1 request in 40 fails on them.",
+    )
+    connect_timeout_s: float = Field(
+        default=5.0, gt=0, le=300, description="Longest wait for a connection to the engine, in seconds."
+    )
+    health_timeout_s: float = Field(
+        default=5.0, gt=0, le=300, description="Longest wait for the answer to a health check, in seconds."
+    )
+    start_timeout_s: float = Field(
+        default=300.0, gt=0, le=7200, description="Longest wait until an engine answers for the first time, in seconds."
+    )
+    pass_streamway_fields: bool = Field(
+        default=False,
+        description="Leave fields like streamway_faults in what goes to the engine; for the simulated server only.",
+    )
+    simulation: SimulationSettings = Field(
+        default_factory=SimulationSettings, description="How the simulated engine behaves."
+    )

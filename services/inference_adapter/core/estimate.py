@@ -1,0 +1,19 @@
+"""How many tokens a request may cost, before anybody has counted them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamway.v1 import common_pb2
+
+# Four bytes of text make about one token of English, fewer of most other languages.
+_BYTES_PER_TOKEN: Final = 4
+_EXPECTED_OUTPUT: Final = 256
+
+
+def estimated_tokens(request: common_pb2.GenerationRequest) -> int:
+    """Tokens of the prompt and of the answer; the answer counts with its limit, at most with 256 a choice."""
+    prompt_bytes = sum(len(message.content) for message in request.messages) or len(request.openai_body)
+    limits = request.limits
+    expected = min(limits.max_tokens, _EXPECTED_OUTPUT) if limits.HasField("max_tokens") else _EXPECTED_OUTPUT
+    return prompt_bytes // _BYTES_PER_TOKEN + expected * max(1, request.sampling.n)

@@ -1,0 +1,221 @@
+"""The worker's short memory: the events of each generation, for readers that come late or come back.
+
+Memory ── transcripts: running and lately ended generations, bounded in bytes, number and time
+      ├── gone:        ids of which only that they were here is known
+      └── tombstones:  ids that were cancelled before their task was read
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from enum import Enum
+from typing import Final, Protocol
+
+from streamway.v1 import common_pb2
+
+# What one kept event costs beside its own bytes: the head of a Python object, its place in two lists.
+_OVERHEAD_BYTES: Final = 56
+
+
+class Gone(Enum):
+    """What is known of a generation whose events are not kept."""
+
+    EXPIRED = "expired"
+    LOST = "lost"  # it ran in an earlier life of this worker
+
+
+class Reader(Protocol):
+    """Somebody who reads a transcript while it grows."""
+
+    def grown(self, added_bytes: int) -> None:
+        """New events were appended; the last of them may be the terminal one."""
+        ...
+
+
+class Transcript:
+    """The events of one generation as far as they are kept, serialised, in order. `tenant` owns it.
+
+    Indices count from the first event ever appended, and stay valid when the oldest events are dropped; `base` is the index
+    of the oldest kept one.
+    """
+
+    __slots__ = (
+        "base",
+        "bytes",
+        "dropped_until",
+        "ended_at",
+        "events",
+        "generation",
+        "live",
+        "positions",
+        "readers",
+        "tenant",
+        "unread_since",
+    )
+
+    def __init__(self, generation: str, tenant: str, now: float) -> None:
+        self.generation = generation
+        self.tenant = tenant
+        self.events: list[bytes] = []
+        # The (last) position of each event.
+        self.positions = array("Q")
+        self.base = 0
+        # The newest position that is no longer kept.
+        self.dropped_until = 0
+        self.bytes = 0
+        self.ended_at: float | None = None
+        self.readers: list[Reader] = []
+        # Readers that keep the generation alive, and since when there has been none.
+        self.live = 0
+        self.unread_since = now
+
+    @property
+    def ended(self) -> bool:
+        """The terminal event is in."""
+        return self.ended_at is not None
+
+    @property
+    def end(self) -> int:
+        """Index behind the newest event."""
+        return self.base + len(self.events)
+
+    @property
+    def position(self) -> int:
+        """The newest position that is in; 1 before the first event, since `accepted` may have been made elsewhere."""
+        return self.positions[-1] if self.positions else 1
+
+    def index_after(self, position: int) -> int:
+        """Index of the first event that a reader needs which has everything up to `position`.
+
+        A merged event that `position` lies inside of is sent whole. The answer is below `base` when what follows `position`
+        is no longer kept.
+        """
+        if position < self.dropped_until:
+            return self.base - 1
+        return self.base + bisect_right(self.positions, position)
+
+    def add(self, event: common_pb2.Event) -> int:
+        """Keeps one more event; returns the bytes it takes."""
+        raw = event.SerializeToString()
+        self.events.append(raw)
+        self.positions.append(event.position)
+        size = len(raw) + _OVERHEAD_BYTES
+        self.bytes += size
+        return size
+
+    def drop_oldest(self, enough_bytes: int) -> int:
+        """Forgets old events until that many bytes are free, but never the newest; returns how many bytes were."""
+        drop, freed = 0, 0
+        while drop < len(self.events) - 1 and freed < enough_bytes:
+            freed += len(self.events[drop]) + _OVERHEAD_BYTES
+            drop += 1
+        if drop:
+            self.dropped_until = self.positions[drop - 1]
+            del self.events[:drop]
+            del self.positions[:drop]
+            self.base += drop
+            self.bytes -= freed
+        return freed
+
+
+class Memory:
+    """All transcripts. Ended ones are forgotten oldest first, for their age or when the bounds are reached.
+
+    A running one keeps at most `generation_bytes` and drops its oldest events beyond that.
+    """
+
+    def __init__(
+        self, *, most_bytes: int, most_ended: int, generation_bytes: int, ended_ttl_s: float, most_gone: int
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._most_ended = most_ended
+        self._generation_bytes = generation_bytes
+        self._ended_ttl_s = ended_ttl_s
+        self._most_gone = most_gone
+        self._transcripts: dict[str, Transcript] = {}
+        self._ended: OrderedDict[str, Transcript] = OrderedDict()
+        self._gone: OrderedDict[str, Gone] = OrderedDict()
+        # Until when, and which tenant may be meant; None: any.
+        self._tombstones: OrderedDict[str, tuple[float, str | None]] = OrderedDict()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        """Number of transcripts."""
+        return len(self._transcripts)
+
+    def open(self, generation: str, tenant: str, now: float) -> Transcript:
+        """Begins a transcript. Raises ValueError when there is one."""
+        if generation in self._transcripts:
+            raise ValueError(f"{generation} has a transcript already")
+        transcript = self._transcripts[generation] = Transcript(generation, tenant, now)
+        self._gone.pop(generation, None)
+        return transcript
+
+    def find(self, generation: str) -> Transcript | Gone | None:
+        """The transcript, or why there is none any more, or None for an id that was never seen."""
+        return self._transcripts.get(generation) or self._gone.get(generation)
+
+    def append(self, transcript: Transcript, events: list[common_pb2.Event]) -> int:
+        """Keeps new events; returns their bytes."""
+        added = 0
+        for event in events:
+            added += transcript.add(event)
+        self.bytes += added
+        if transcript.bytes > self._generation_bytes or self.bytes > self._most_bytes:
+            self._make_room(transcript)
+        return added
+
+    def end(self, transcript: Transcript, now: float) -> None:
+        """The terminal event of a transcript is in."""
+        transcript.ended_at = now
+        self._ended[transcript.generation] = transcript
+        while len(self._ended) > self._most_ended:
+            self._forget_oldest()
+
+    def sweep(self, now: float) -> None:
+        """Forgets what has been kept for long enough."""
+        while self._ended:
+            ended_at = next(iter(self._ended.values())).ended_at
+            if ended_at is None or now - ended_at < self._ended_ttl_s:
+                break
+            self._forget_oldest()
+        while self._tombstones and next(iter(self._tombstones.values()))[0] <= now:
+            self._tombstones.popitem(last=False)
+
+    def mark_gone(self, generation: str, how: Gone) -> None:
+        """Remembers of a generation only what became of it; the oldest such ids make room."""
+        self._gone[generation] = how
+        self._gone.move_to_end(generation)
+        while len(self._gone) > self._most_gone:
+            self._gone.popitem(last=False)
+
+    def bury(self, generation: str, tenant: str | None, until: float) -> None:
+        """Remembers that a generation was cancelled before it was read. `until` must not go back from call to call."""
+        self._tombstones[generation] = (until, tenant)
+        self._tombstones.move_to_end(generation)
+        while len(self._tombstones) > self._most_gone:
+            self._tombstones.popitem(last=False)
+
+    def exhume(self, generation: str, tenant: str) -> bool:
+        """True once for a generation of this tenant that was buried."""
+        found = self._tombstones.get(generation)
+        if found is None or found[1] not in (None, tenant):
+            return False
+        del self._tombstones[generation]
+        return True
+
+    def _make_room(self, growing: Transcript) -> None:
+        while self.bytes > self._most_bytes and self._ended and next(iter(self._ended.values())) is not growing:
+            self._forget_oldest()
+        over = max(growing.bytes - self._generation_bytes, self.bytes - self._most_bytes)
+        if over > 0:
+            # A quarter more than needed, so that a long answer does not shift its lists at every flush.
+            self.bytes -= growing.drop_oldest(over + self._generation_bytes // 4)
+
+    def _forget_oldest(self) -> None:
+        generation, transcript = self._ended.popitem(last=False)
+        del self._transcripts[generation]
+        self.bytes -= transcript.bytes
+        self.mark_gone(generation, Gone.EXPIRED)

@@ -1,0 +1,160 @@
+"""Numbers what an engine makes, and merges neighbouring pieces until they are flushed.
+
+    engine:      started   "Hel"   "lo"   " wor"   "ld"  stop     usage
+    position:        2       3       4       5       6             7
+    flushed as:   started  token  └── token 4…6, units 3 ──┘   finished
+
+A piece gets its position when it comes and keeps it. The ranges of the events tile: 1 is `accepted`, made by whoever accepted
+the request. Per-token path: pieces are kept as plain text until a flush, since one protobuf event costs as much as five pieces.
+"""
+
+from __future__ import annotations
+
+from google.rpc import status_pb2
+
+from streamway.v1 import common_pb2
+
+
+class Numbering:
+    """Numbers the events of one generation. `epoch` 0 until an engine call begins.
+
+    A merged event holds pieces of one choice that follow each other; a piece with `raw_delta` is never merged. `finish_reason`
+    rides with the last unflushed piece of its choice, and has a position of its own only when there is none.
+    """
+
+    __slots__ = (
+        "_choice",
+        "_first_index",
+        "_first_position",
+        "_ids",
+        "_indices",
+        "_made",
+        "_run_reason",
+        "_texts",
+        "epoch",
+        "finish_reason",
+        "pending_units",
+        "position",
+        "units",
+    )
+
+    def __init__(self, position: int = 1) -> None:
+        self.epoch = 0
+        # Last number given.
+        self.position = position
+        # Token units in all, and of these not flushed yet.
+        self.units = 0
+        self.pending_units = 0
+        # Why choice 0 ended; empty until it did.
+        self.finish_reason = ""
+        # Events that are closed but not flushed, in order.
+        self._made: list[common_pb2.Event] = []
+        # Tokens counted so far in each choice.
+        self._indices: dict[int, int] = {}
+        # The open run: neighbouring pieces of one choice. Empty when `_texts` is.
+        self._texts: list[str] = []
+        self._ids: list[int] = []
+        self._choice = 0
+        self._first_position = 0
+        self._first_index = 0
+        self._run_reason = ""
+
+    def accepted(self, accepted: common_pb2.Accepted) -> None:
+        """Position 1 of a generation that nobody accepted before."""
+        self._made.append(common_pb2.Event(position=self.position, accepted=accepted))
+
+    def started(self, epoch: int, worker: str, queued_ms: int) -> None:
+        """The engine call has begun under `epoch`."""
+        self.epoch = epoch
+        self.position += 1
+        started = common_pb2.Started(worker=worker, queued_ms=queued_ms)
+        self._made.append(common_pb2.Event(epoch=epoch, position=self.position, started=started))
+
+    def piece(
+        self, choice: int, text: str, raw_delta: bytes = b"", finish_reason: str = "", token_ids: tuple[int, ...] = ()
+    ) -> None:
+        """One chunk of the answer."""
+        if finish_reason:
+            if choice == 0:
+                self.finish_reason = finish_reason
+            if not text and not raw_delta and not token_ids and self._ride(choice, finish_reason):
+                return
+        if self._texts and (raw_delta or choice != self._choice or self._run_reason):
+            self._close_run()
+        self.position += 1
+        self.units += 1
+        self.pending_units += 1
+        if not self._texts:
+            self._choice = choice
+            self._first_position = self.position
+            self._first_index = self._indices.get(choice, 0)
+        self._texts.append(text)
+        # A chunk may carry several tokens, and one that only ends its choice carries none.
+        count = len(token_ids) or (1 if text or raw_delta else 0)
+        if count:
+            self._indices[choice] = self._indices.get(choice, 0) + count
+        if token_ids:
+            self._ids += token_ids
+        if finish_reason:
+            self._run_reason = finish_reason
+        if raw_delta:
+            self._close_run(raw_delta)
+
+    def finished(self, usage: common_pb2.Usage | None) -> None:
+        """The terminal event of a generation that ended well."""
+        self._close_run()
+        self.position += 1
+        finished = common_pb2.Finished(finish_reason=self.finish_reason or "stop", usage=usage)
+        self._made.append(common_pb2.Event(epoch=self.epoch, position=self.position, finished=finished))
+
+    def failed(self, status: status_pb2.Status) -> None:
+        """The terminal event of one that did not."""
+        self._close_run()
+        self.position += 1
+        told = common_pb2.Error(status=status, delivered_until=self.position - 1)
+        self._made.append(common_pb2.Event(epoch=self.epoch, position=self.position, error=told))
+
+    def take(self) -> list[common_pb2.Event]:
+        """The events since the last call, in order. They are the caller's."""
+        if self._texts:
+            self._close_run()
+        made = self._made
+        self._made = []
+        self.pending_units = 0
+        return made
+
+    def _ride(self, choice: int, finish_reason: str) -> bool:
+        """Puts a lone finish reason on the last unflushed piece of its choice; False when there is none."""
+        if self._texts and self._choice == choice:
+            self._run_reason = finish_reason
+            return True
+        for event in reversed(self._made):
+            if event.HasField("token") and event.token.choice == choice:
+                event.token.choice_finished.finish_reason = finish_reason
+                return True
+        return False
+
+    def _close_run(self, raw_delta: bytes = b"") -> None:
+        texts = self._texts
+        if not texts:
+            return
+        event = common_pb2.Event(epoch=self.epoch, position=self.position)
+        token = event.token
+        token.text = texts[0] if len(texts) == 1 else "".join(texts)
+        token.units = len(texts)
+        if len(texts) > 1:
+            event.first_position = self._first_position
+        if self._choice:
+            token.choice = self._choice
+        if self._first_index:
+            token.first_token_index = self._first_index
+        if self._ids:
+            token.token_ids.extend(self._ids)
+            self._ids = []
+        if raw_delta:
+            token.raw_delta = raw_delta
+        if self._run_reason:
+            token.choice_finished.finish_reason = self._run_reason
+            self._run_reason = ""
+        self._texts = []
+        self._made.append(event)

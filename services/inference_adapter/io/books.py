@@ -1,0 +1,94 @@
+"""What Valkey is told about generations, off the token path: their states, and that tasks are done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any, Final
+
+import structlog
+from redis.exceptions import RedisError
+
+from streamway.lanes import LaneReader, TakenTask
+from streamway.lanes.writer import RECORD_TTL_MS
+from streamway.valkey import keys
+from streamway.valkey.connection import Valkey
+
+_log = structlog.get_logger("adapter")
+
+_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 1.0
+_MOST_STATES: Final = 10_000
+
+
+class Books:
+    """Writes states and acknowledges tasks in batches; while Valkey is away both wait here.
+
+    A task is acknowledged after its state was written: a worker that dies in between finds a finished state beside a pending
+    task, and not a running one. States that wait are bounded; the oldest make room, tasks that wait are bounded by the window.
+    """
+
+    def __init__(self, valkey: Valkey, lanes: LaneReader) -> None:
+        self._valkey = valkey
+        self._lanes = lanes
+        self._states: OrderedDict[str, str] = OrderedDict()
+        self._done: dict[tuple[str, str], TakenTask] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def empty(self) -> bool:
+        """Everything is written."""
+        return not self._states and not self._done
+
+    def state(self, generation: str, state: str) -> None:
+        """Has a generation's state written; only the latest counts."""
+        self._states[generation] = state
+        self._states.move_to_end(generation)
+        if len(self._states) > _MOST_STATES:
+            self._states.popitem(last=False)
+        self._wake.set()
+
+    def finish(self, task: TakenTask) -> None:
+        """Has a task acknowledged and deleted."""
+        self._done[task.lane, task.entry] = task
+        self._wake.set()
+
+    def finishing(self, task: TakenTask) -> bool:
+        """True for a task that is done and not acknowledged yet."""
+        return (task.lane, task.entry) in self._done
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        pause_s = _PAUSE_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.write()
+                pause_s = _PAUSE_S
+            except (RedisError, OSError) as problem:
+                if pause_s == _PAUSE_S:
+                    _log.warning("states_not_written", problem=type(problem).__name__, waiting=len(self._states))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                self._wake.set()
+            # What ends within a moment goes in one write.
+            await asyncio.sleep(pause_s)
+
+    async def write(self) -> None:
+        """Writes what waits. Raises RedisError or OSError; then it still waits."""
+        states, tasks = dict(self._states), list(self._done.values())
+        if states:
+            async with self._valkey.pipeline(transaction=False) as pipe:
+                for generation, state in states.items():
+                    key = keys.generation(generation)
+                    fields: dict[Any, Any] = {"state": state}
+                    pipe.hset(key, mapping=fields)
+                    pipe.pexpire(key, RECORD_TTL_MS)
+                await pipe.execute()
+            for generation, state in states.items():
+                if self._states.get(generation) == state:
+                    del self._states[generation]
+        if tasks:
+            await self._lanes.finish(tasks)
+            for task in tasks:
+                self._done.pop((task.lane, task.entry), None)

@@ -1,0 +1,217 @@
+"""One generation from the window to its terminal event: it is the engine's sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from services.inference_adapter.core.memory import Memory, Transcript
+from services.inference_adapter.core.numbering import Numbering
+from services.inference_adapter.interfaces import Backend, EngineCall
+from services.inference_adapter.io.fanout.flusher import Flusher
+from services.inference_adapter.metrics import AdapterMetrics
+from streamway.errors import Cancelled, Internal, StreamwayError, to_status
+from streamway.lanes import TakenTask
+from streamway.runtime.clock import Clock
+from streamway.telemetry.context import RequestContext, current
+from streamway.v1 import common_pb2
+
+_log = structlog.get_logger("adapter")
+
+State = Literal["queued", "running", "finished", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What all generations of a worker share. `new_epoch` makes the epoch of an engine call from its attempt."""
+
+    worker: str
+    backend: Backend
+    memory: Memory
+    flusher: Flusher
+    clock: Clock
+    metrics: AdapterMetrics
+    new_epoch: Callable[[int], int]
+    flush_units: int
+
+
+class Generation:
+    """Numbers what its engine call makes, and passes it on in flushes: the first token at once, then with the flusher's tick.
+
+    `created_at` is when the request was accepted, on the monotonic clock. `task` is None when it did not come from a lane.
+    `on_end` is called once, after the terminal event was passed on.
+    """
+
+    __slots__ = (
+        "_call",
+        "_context",
+        "_created_at",
+        "_marked",
+        "_numbering",
+        "_on_end",
+        "_place",
+        "_started",
+        "id",
+        "request",
+        "state",
+        "task",
+        "tokens",
+        "transcript",
+    )
+
+    def __init__(
+        self,
+        request: common_pb2.GenerationRequest,
+        transcript: Transcript,
+        place: Workplace,
+        context: RequestContext,
+        *,
+        created_at: float,
+        task: TakenTask | None,
+        tokens: int,
+        on_end: Callable[[Generation], None],
+    ) -> None:
+        self.id = request.generation
+        self.request = request
+        self.transcript = transcript
+        self.task = task
+        self.state: State = "queued"
+        # Estimated tokens of prompt and answer.
+        self.tokens = tokens
+        self._place = place
+        self._context = context
+        self._created_at = created_at
+        self._on_end = on_end
+        self._numbering = Numbering()
+        self._call: EngineCall | None = None
+        self._started = False
+        self._marked = False
+
+    @property
+    def over(self) -> bool:
+        """The terminal event is out."""
+        return self.state in ("finished", "failed", "cancelled")
+
+    def accept(self, accepted: common_pb2.Accepted) -> None:
+        """Makes the `accepted` event of a generation that no router accepted."""
+        self._numbering.accepted(accepted)
+        self._place.flusher.now(self)
+
+    def run(self) -> None:
+        """Calls the engine."""
+        place = self._place
+        self.state = "running"
+        self._numbering.epoch = place.new_epoch(self.task.copy.attempt if self.task is not None else 1)
+        place.metrics.queue_wait.observe(self._waited_s())
+        token = current.set(self._context)
+        try:
+            self._call = place.backend.call(self.request, self)
+        except Exception:  # noqa: BLE001 — backends promise not to raise; the others must not pay for one that does
+            _log.exception("engine_call_raised", generation=self.id)
+            self.failed(Internal(self.id))
+        finally:
+            current.reset(token)
+
+    def stop(self, error: StreamwayError) -> None:
+        """Aborts the engine call, if there is one, and ends with `error`."""
+        if self.over:
+            return
+        if self._call is not None:
+            self._call.abort()
+        self._numbering.failed(to_status(error))
+        self._end("cancelled" if isinstance(error, Cancelled) else "failed")
+
+    def flush(self) -> tuple[int, int]:
+        """Passes on what has gathered; returns how many token units and events that were."""
+        self._marked = False
+        numbering = self._numbering
+        units = numbering.pending_units
+        events = numbering.take()
+        if not events:
+            return 0, 0
+        transcript = self.transcript
+        added = self._place.memory.append(transcript, events)
+        # A copy: a reader whose outbox overflows leaves while we walk.
+        for reader in transcript.readers[:]:
+            reader.grown(added)
+        return units, len(events)
+
+    # --- EngineSink ---------------------------------------------------------------------------------------------------
+
+    def started(self) -> None:
+        """The engine works on it."""
+        if self.over or self._started:
+            return
+        self._started = True
+        numbering = self._numbering
+        numbering.started(numbering.epoch, self._place.worker, int(self._waited_s() * 1000))
+        self._mark()
+
+    def piece(
+        self,
+        choice: int,
+        text: str,
+        *,
+        raw_delta: bytes = b"",
+        finish_reason: str = "",
+        token_ids: tuple[int, ...] = (),
+    ) -> None:
+        """A chunk of the answer. Per-token path."""
+        numbering = self._numbering
+        if not numbering.units:
+            self.started()
+            if self.over:
+                return
+            self._place.metrics.first_token.observe(self._waited_s())
+            numbering.piece(choice, text, raw_delta, finish_reason, token_ids)
+            self._place.flusher.now(self)
+            return
+        numbering.piece(choice, text, raw_delta, finish_reason, token_ids)
+        if numbering.pending_units >= self._place.flush_units:
+            self._place.flusher.now(self)
+        elif not self._marked:
+            self._marked = True
+            self._place.flusher.mark(self)
+
+    def ended(self, usage: common_pb2.Usage | None) -> None:
+        """The engine has said all."""
+        self.started()
+        self._numbering.finished(usage)
+        self._end("finished")
+
+    def failed(self, error: StreamwayError) -> None:
+        """The engine refused or broke."""
+        self._place.metrics.engine_errors.labels(error.name).inc()
+        _log.warning("engine_call_failed", generation=self.id, reason=error.name, trace=self._context.trace_id)
+        self._numbering.failed(to_status(error))
+        self._end("failed")
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _end(self, state: State) -> None:
+        self.state = state
+        place = self._place
+        # Readers that are told of the events below must see that they were the last.
+        place.memory.end(self.transcript, place.clock.monotonic())
+        place.flusher.now(self)
+        place.metrics.generations.labels(state).inc()
+        _log.debug(
+            "generation_ended",
+            generation=self.id,
+            trace=self._context.trace_id,
+            state=state,
+            units=self._numbering.units,
+            seconds=round(self._waited_s(), 3),
+        )
+        self._on_end(self)
+
+    def _mark(self) -> None:
+        if not self._marked:
+            self._marked = True
+            self._place.flusher.mark(self)
+
+    def _waited_s(self) -> float:
+        return max(0.0, self._place.clock.monotonic() - self._created_at)

@@ -1,0 +1,62 @@
+"""Prometheus metrics of the inference-adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_UNITS = (1, 4, 16, 64, 256, 1024, 4096)
+
+
+class AdapterMetrics:
+    """Counters are moved once a flush or once a generation, never once a token."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._tokens = Counter("streamway_tokens", "Token units made by the engine.", registry=registry)
+        self._events = Counter("streamway_events", "Events passed on; one may hold many tokens.", registry=registry)
+        self.generations = Counter(
+            "streamway_generations", "Generations that ended, by how.", ["state"], registry=registry
+        )
+        self.engine_errors = Counter(
+            "streamway_engine_errors", "Engine calls that failed, by reason.", ["reason"], registry=registry
+        )
+        self.cancels = Counter(
+            "streamway_cancels",
+            "Generations ended before their time, by stage and reason.",
+            ["stage", "reason"],
+            registry=registry,
+        )
+        self.queue_wait = Histogram(
+            "streamway_queue_wait_seconds", "From acceptance to the engine call.", buckets=_SECONDS, registry=registry
+        )
+        self.first_token = Histogram(
+            "streamway_first_token_seconds", "From acceptance to the first token.", buckets=_SECONDS, registry=registry
+        )
+        self._flush_units = Histogram(
+            "streamway_flush_units",
+            "Token units of one tick, all generations together.",
+            buckets=_UNITS,
+            registry=registry,
+        )
+        self._flush_generations = Histogram(
+            "streamway_flush_generations", "Generations flushed in one tick.", buckets=_UNITS, registry=registry
+        )
+        self._registry = registry
+
+    def flushed(self, generations: int, units: int) -> None:
+        """One tick of the flusher."""
+        self._flush_generations.observe(generations)
+        self._flush_units.observe(units)
+
+    def made(self, units: int, events: int) -> None:
+        """Token units and events that were flushed."""
+        if units:
+            self._tokens.inc(units)
+        if events:
+            self._events.inc(events)
+
+    def gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
+        """A gauge that is read when somebody scrapes."""
+        Gauge(name, documentation, registry=self._registry).set_function(value)

@@ -1,0 +1,128 @@
+"""InferenceService on gRPC: a thin shell."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from services.inference_adapter.interfaces import Backend
+from services.inference_adapter.io.engine_monitor import EngineMonitor
+from services.inference_adapter.io.fanout.attach import AttachLimits, AttachStream
+from services.inference_adapter.io.fanout.directory import Directory
+from services.inference_adapter.io.fanout.outbox import Outbox
+from services.inference_adapter.io.fanout.subscription import Subscription
+from services.inference_adapter.io.generation import Generation
+from services.inference_adapter.io.worker import Worker
+from services.inference_adapter.validation import check_request
+from streamway.errors import DuplicateId, GoingAway, QueueFull
+from streamway.rpc import caller
+from streamway.runtime.clock import Clock
+from streamway.runtime.ids import new_generation_id
+from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
+from streamway.valkey import keys
+
+# How long a refused direct call is asked to wait.
+_RETRY_S = 1.0
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
+    """Serves readers, direct callers, and whoever wants to know the load. `name` is the worker's."""
+
+    def __init__(
+        self,
+        name: str,
+        worker: Worker,
+        directory: Directory,
+        backend: Backend,
+        monitor: EngineMonitor,
+        clock: Clock,
+        limits: AttachLimits,
+    ) -> None:
+        self._name = name
+        self._worker = worker
+        self._directory = directory
+        self._backend = backend
+        self._monitor = monitor
+        self._clock = clock
+        self._limits = limits
+        self.draining = False
+
+    def Attach(  # noqa: N802
+        self, request_iterator: AsyncIterator[inference_pb2.AttachRequest], context: Any
+    ) -> AsyncIterator[inference_pb2.AttachResponse]:
+        identity = caller()
+        tenant = None if identity.mesh else identity.tenant
+        stream = AttachStream(self._worker, self._directory, self._clock, self._limits, tenant)
+        return stream.run(request_iterator)
+
+    async def Generate(  # noqa: N802
+        self, request: inference_pb2.InferenceServiceGenerateRequest, context: Any
+    ) -> AsyncIterator[inference_pb2.InferenceServiceGenerateResponse]:
+        wanted = self._checked(request.request)
+        outbox = Outbox(self._limits.buffer_bytes)
+        self._directory.opened(outbox)
+        generation: Generation | None = None
+        try:
+            generation = self._open(wanted, outbox)
+            while await outbox.wait():
+                yield inference_pb2.InferenceServiceGenerateResponse.FromString(outbox.batch())
+        finally:
+            self._directory.closed(outbox)
+            if generation is not None:
+                self._worker.left(generation)
+
+    async def GetLoad(self, request: inference_pb2.GetLoadRequest, context: Any) -> inference_pb2.GetLoadResponse:  # noqa: N802
+        info, window, load = self._backend.info(), self._worker.window, self._monitor.load
+        return inference_pb2.GetLoadResponse(
+            worker=self._name,
+            models=[model.name for model in info.models],
+            slots=info.slots,
+            running=window.running,
+            queued=window.waiting,
+            window_free=window.free,
+            kv_used=load.kv_used,
+            context_tokens=min((model.context_tokens for model in info.models), default=0),
+            engine=inference_pb2.Engine(
+                kind=info.kind, address=info.address, pid=info.pid, healthy=self._monitor.healthy
+            ),
+            draining=self.draining,
+            subscriptions=self._worker.live,
+        )
+
+    def _checked(self, request: common_pb2.GenerationRequest) -> common_pb2.GenerationRequest:
+        """The request as it will run."""
+        check_request(request, [model.name for model in self._backend.info().models])
+        if self.draining:
+            raise GoingAway("worker")
+        if not self._worker.window.free:
+            raise QueueFull(request.model, _RETRY_S)
+        wanted = common_pb2.GenerationRequest()
+        wanted.CopyFrom(request)
+        wanted.generation = request.generation or new_generation_id()
+        wanted.tenant = caller().tenant_for(request.tenant)
+        return wanted
+
+    def _open(self, request: common_pb2.GenerationRequest, outbox: Outbox) -> Generation:
+        rank = keys.CLASSES.index(keys.task_class(request.priority))
+        accepted = common_pb2.Accepted(
+            worker=self._name,
+            queue_position=self._worker.window.ahead_of_new(rank, request.priority),
+            durability=common_pb2.DURABILITY_OFF,
+            cursor="0-1",
+            model=request.model,
+            route="direct",
+            cache="off",
+            session=request.session,
+        )
+
+        def read_from_the_start(generation: Generation) -> None:
+            subscription = Subscription(outbox, self._clock, 0, generation.id, tenant=None, named=True)
+            outbox.add(subscription)
+            subscription.bind(generation.transcript)
+            generation.accept(accepted)
+            outbox.no_more_commands()
+
+        generation = self._worker.admit(request, self._clock.unix(), None, read_from_the_start)
+        if generation is None:
+            raise DuplicateId(request.generation)
+        return generation

@@ -1,0 +1,157 @@
+"""Settings of the inference-adapter."""
+
+from __future__ import annotations
+
+import socket
+from copy import copy
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import SettingsConfigDict
+
+from services.inference_adapter.backends.options import BackendOptions
+from streamway.config import ServiceSettings
+from streamway.simulation.settings import SimulationSettings
+
+_MIB: Final = 1024 * 1024
+# Operations HTTP listens this far above the gRPC port, unless set.
+OPERATIONS_OFFSET: Final = 1000
+# Names that would say too little among the adapter's other settings.
+_RENAMED: Final = {"kind": "backend", "url": "engine_url", "keep_alive": "engine_keep_alive"}
+
+
+def _engine_option(name: str) -> Any:
+    """The default, range and description that the backends gave one of their options."""
+    return copy(BackendOptions.model_fields[name])
+
+
+class AdapterSettings(ServiceSettings):
+    """Settings with the prefix `STREAMWAY_ADAPTER_`."""
+
+    model_config = SettingsConfigDict(env_prefix="STREAMWAY_ADAPTER_", env_nested_delimiter="__")
+    section: ClassVar[str] = "adapter"
+
+    worker: str = Field(
+        default_factory=lambda: f"adapter-{socket.gethostname()}",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Name of this worker, unique in the mesh. It names the lanes, so keep it over restarts.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address that gRPC listens on.")
+    port: int = Field(default=7010, ge=0, le=65535, description="Port that gRPC listens on. 0: a free one.")
+    advertise: str = Field(
+        default="",
+        description="Address that others reach this worker at, host:port. Empty: where gRPC listens.",
+    )
+    operations_host: str = Field(default="127.0.0.1", description="Address that health and metrics listen on.")
+    operations_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port of health and metrics. 0: a free one. Empty: the gRPC port + 1000.",
+    )
+    backend: Literal["llamacpp", "openai_http", "simulated"] = _engine_option("kind")
+    engine_url: str = _engine_option("url")
+    engine_token: SecretStr | None = _engine_option("engine_token")
+    engine_keep_alive: bool | None = _engine_option("keep_alive")
+    model_path: Path | None = _engine_option("model_path")
+    model_name: str = _engine_option("model_name")
+    slots: int = _engine_option("slots")
+    context_tokens: int = _engine_option("context_tokens")
+    threads: int = _engine_option("threads")
+    connect_timeout_s: float = _engine_option("connect_timeout_s")
+    health_timeout_s: float = _engine_option("health_timeout_s")
+    start_timeout_s: float = _engine_option("start_timeout_s")
+    pass_streamway_fields: bool = _engine_option("pass_streamway_fields")
+    simulation: SimulationSettings = _engine_option("simulation")
+
+    preload_depth: int = Field(
+        default=4, ge=0, le=65535, description="Tasks taken from the lanes beyond the engine's slots."
+    )
+    queue_timeout_s: float = Field(
+        default=300.0, gt=0, le=86_400, description="Longest wait for a slot from acceptance on, in seconds."
+    )
+    orphan_grace_s: float = Field(
+        default=10.0, ge=0, le=3600, description="Seconds without a live reader after which a generation is aborted."
+    )
+    task_lease_s: float = Field(
+        default=30.0,
+        ge=1,
+        le=3600,
+        description="Seconds after which a task without a sign of its worker may be taken over; renewed at each third.",
+    )
+    lease_s: float = Field(
+        default=3.0,
+        ge=1,
+        le=60,
+        description="Seconds for which a silent worker still counts as alive; renewed at each third.",
+    )
+    engine_check_s: float = Field(
+        default=2.0, ge=0.1, le=60, description="Seconds between two questions to the engine for its load."
+    )
+    drain_grace_s: float = Field(
+        default=60.0, ge=0, le=3600, description="Longest that accepted work may go on after SIGTERM, in seconds."
+    )
+    drain_notice_s: float = Field(
+        default=1.5,
+        ge=0,
+        le=60,
+        description="Seconds after SIGTERM in which tasks of routers that have not noticed are still taken.",
+    )
+
+    flush_ms: float = Field(
+        default=20.0, ge=1, le=1000, description="Longest a token waits to be merged with others, in milliseconds."
+    )
+    flush_units: int = Field(
+        default=16, ge=1, le=1024, description="Token units of one generation that are flushed at once."
+    )
+    heartbeat_s: float = Field(
+        default=15.0,
+        ge=0.1,
+        le=300,
+        description="Seconds of silence after which a stream gets an empty message as a sign of life.",
+    )
+    reader_buffer_bytes: int = Field(
+        default=32 * _MIB,
+        ge=64 * 1024,
+        le=1024 * _MIB,
+        description="Bytes that may wait for the reader of one stream; beyond that the stream ends with SLOW_CONSUMER.",
+    )
+    most_subscriptions: int = Field(
+        default=20_000, ge=1, le=1_000_000, description="Subscriptions that one Attach stream may hold at once."
+    )
+
+    memory_bytes: int = Field(
+        default=64 * _MIB,
+        ge=_MIB,
+        le=64 * 1024 * _MIB,
+        description="Bytes of events kept for readers that come late, all generations together.",
+    )
+    memory_generation_bytes: int = Field(
+        default=8 * _MIB,
+        ge=64 * 1024,
+        le=1024 * _MIB,
+        description="Bytes of events kept of one generation; beyond that its oldest are dropped.",
+    )
+    memory_s: float = Field(default=60.0, ge=0, le=86_400, description="Seconds for which an ended generation is kept.")
+    memory_generations: int = Field(
+        default=4096, ge=1, le=1_000_000, description="Ended generations that are kept at most."
+    )
+    memory_ids: int = Field(
+        default=65_536,
+        ge=1,
+        le=10_000_000,
+        description="Ids of forgotten and of cancelled generations that are remembered at most.",
+    )
+
+    @property
+    def operations(self) -> int:
+        """The port of health and metrics."""
+        if self.operations_port is not None:
+            return self.operations_port
+        return self.port + OPERATIONS_OFFSET if self.port else 0
+
+    def backend_options(self) -> BackendOptions:
+        """What concerns the engine."""
+        own = {name: getattr(self, _RENAMED.get(name, name)) for name in BackendOptions.model_fields}
+        return BackendOptions.model_validate(own)

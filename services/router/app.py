@@ -1,0 +1,255 @@
+"""Wires the router: the only place that constructs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+import structlog
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+
+from services.router.core.ledger import Ledger
+from services.router.io.admitting import Admitting
+from services.router.io.books import Books
+from services.router.io.cache_client import CacheClient
+from services.router.io.caching import Caching
+from services.router.io.dispatch import Dispatcher
+from services.router.io.placing import Placing
+from services.router.io.records import Records
+from services.router.io.registry import Registry
+from services.router.io.sources import LeaseSource, StaticSource
+from services.router.metrics import RouterMetrics
+from services.router.servicer import RouterServicer
+from services.router.settings import RouterSettings
+from streamway.attach import AttachPool
+from streamway.config import SharedSettings
+from streamway.rpc import MeshServer, MountedService
+from streamway.runtime.clock import Clock, SystemClock
+from streamway.runtime.start import StartError
+from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.operations import OperationsServer
+from streamway.telemetry.tracing import server_interceptors
+from streamway.v1 import router_pb2_grpc
+from streamway.valkey.connection import Valkey, connect
+from streamway.valkey.leases import Lease
+
+_log = structlog.get_logger("router")
+_LAST_WORDS_S = 1.0
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What `start` makes, in the order it is made."""
+
+    valkey: Valkey
+    source: LeaseSource | StaticSource
+    registry: Registry
+    pool: AttachPool
+    cache: CacheClient
+    books: Books
+    admitting: Admitting
+    servicer: RouterServicer
+    server: MeshServer
+    lease: Lease
+
+
+class RouterApp:
+    """One router process."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        shared: SharedSettings,
+        tracing: TracerProvider | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._shared = shared
+        self._tracing = tracing
+        self._clock = clock or SystemClock()
+        self._metrics_registry = CollectorRegistry()
+        self._metrics = RouterMetrics(self._metrics_registry)
+        self._scope = TaskScope("router")
+        self._stack = contextlib.AsyncExitStack()
+        self._loops: list[asyncio.Task[None]] = []
+        self._parts: _Parts | None = None
+        self._serving = False
+        self._draining = False
+        self.operations_address = ""
+
+    @property
+    def address(self) -> str:
+        """Where others reach it, "host:port"; known after `start`."""
+        if self._settings.advertise:
+            return self._settings.advertise
+        return self._parts.server.address if self._parts is not None else ""
+
+    @property
+    def in_flight(self) -> int:
+        """Generations that were dispatched and whose end is not known yet."""
+        return len(self._parts.books) if self._parts is not None else 0
+
+    @property
+    def caches_connected(self) -> int:
+        """Caches that can be asked now."""
+        return self._parts.cache.connected if self._parts is not None else 0
+
+    async def start(self) -> None:
+        """Valkey, registry, cache, server, lease; ready last. Unwinds when a step fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def failed(self) -> None:
+        """Returns or raises when a loop or the server has ended."""
+        parts = self._made()
+        server = self._scope.spawn(parts.server.wait(), "server")
+        done, _ = await asyncio.wait([*self._loops, server], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+
+    async def drain(self) -> None:
+        """Not ready, no new generations; what is relayed may go on within the grace. What edges read at workers is not ours."""
+        parts = self._made()
+        self._draining = parts.admitting.draining = True
+        await parts.server.serving(False)
+        with contextlib.suppress(Exception):
+            await parts.lease.renew()
+        _log.info("draining", grace_s=self._settings.drain_grace_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_grace_s):
+                await parts.servicer.quiet()
+        parts.servicer.going_away()
+        await parts.lease.release()
+        await parts.server.stop(_LAST_WORDS_S)
+
+    async def close(self) -> None:
+        """Releases everything, in reverse order."""
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        if self._tracing is not None:
+            self._stack.callback(self._tracing.shutdown)
+        settings, shared, clock, metrics = self._settings, self._shared, self._clock, self._metrics
+        valkey = await connect(shared.valkey_url.get_secret_value())
+        self._stack.push_async_callback(valkey.aclose)
+        self._stack.push_async_callback(self._scope.close)
+        source: LeaseSource | StaticSource = LeaseSource(valkey, clock)
+        if settings.workers:
+            source = StaticSource(settings.workers, shared, valkey, clock)
+            self._stack.push_async_callback(source.close)
+        ledger = Ledger()
+        registry = Registry(
+            source,
+            ledger,
+            clock,
+            metrics,
+            poll_s=settings.poll_s,
+            keep_s=settings.keep_workers_s,
+            vnodes=settings.vnodes,
+            queue_limit=settings.queue_limit,
+        )
+        pool = AttachPool(shared, self._scope, reattach_s=settings.reattach_s)
+        self._stack.push_async_callback(pool.close)
+        cache = CacheClient(
+            settings.caches,
+            valkey,
+            shared,
+            self._scope,
+            clock,
+            metrics,
+            budget_s=settings.cache_budget_ms / 1000,
+            poll_s=settings.poll_s,
+        )
+        self._stack.push_async_callback(cache.close)
+        records = Records(valkey, self._scope, clock, settings.dispatch_timeout_s)
+        books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes)
+        # How a generation is opened, outermost first: Admitting → Caching → Placing.
+        placing = Placing(
+            registry,
+            Dispatcher(valkey, self._scope, settings.dispatch_timeout_s),
+            books,
+            clock,
+            metrics,
+            factor=settings.load_factor,
+            floor=settings.load_floor,
+            expected_output_tokens=settings.expected_output_tokens,
+        )
+        caching = Caching(placing, cache, records, metrics, settings.cache_prompt_limit_bytes)
+        admitting = Admitting(
+            caching,
+            books,
+            clock,
+            metrics,
+            most_generations=settings.max_generations,
+            max_message_bytes=shared.max_message_bytes,
+            read_body_bytes=settings.cache_prompt_limit_bytes,
+        )
+        servicer = RouterServicer(
+            admitting,
+            registry,
+            books,
+            records,
+            pool,
+            self._scope,
+            metrics,
+            outbox_limit_bytes=settings.outbox_limit_bytes,
+            heartbeat_s=settings.heartbeat_s,
+        )
+        server = MeshServer(
+            settings.host,
+            settings.port,
+            shared,
+            [
+                MountedService(
+                    "streamway.v1.RouterService", servicer, router_pb2_grpc.add_RouterServiceServicer_to_server
+                )
+            ],
+            telemetry=server_interceptors(self._tracing),
+        )
+        lease = Lease(valkey, clock, "router", settings.id, self._lease_fields)
+        self._parts = _Parts(valkey, source, registry, pool, cache, books, admitting, servicer, server, lease)
+        await registry.refresh()
+        await cache.refresh()
+        await server.start()
+        self._stack.push_async_callback(server.stop, 0)
+        await self._start_operations(int(server.address.rpartition(":")[2]))
+        self._loops = [
+            self._scope.spawn(registry.run(), "registry"),
+            self._scope.spawn(cache.run(), "caches"),
+            self._scope.spawn(lease.hold(), "lease"),
+        ]
+        self._stack.push_async_callback(lease.release)
+        await server.serving(True)
+        self._serving = True
+        _log.info("router_ready", id=settings.id, address=self.address)
+
+    async def _start_operations(self, grpc_port: int) -> None:
+        port = self._settings.operations_port
+        if port is None:
+            port = grpc_port + 1000 if self._settings.port else 0
+        if port > 65535:
+            raise StartError(f"operations port {port} does not exist; set STREAMWAY_ROUTER_OPERATIONS_PORT")
+        operations = OperationsServer(self._settings.operations_host, port, self._metrics_registry, self._ready)
+        await operations.start()
+        self.operations_address = operations.address
+        self._stack.push_async_callback(operations.close)
+
+    def _lease_fields(self) -> dict[str, str]:
+        return {"address": self.address, "draining": "1" if self._draining else "0"}
+
+    def _ready(self) -> str:
+        if self._draining:
+            return "draining"
+        if not self._serving:
+            return "starting"
+        return "" if self._made().registry.readable else "Valkey does not answer"
+
+    def _made(self) -> _Parts:
+        if self._parts is None:
+            raise RuntimeError("the router has not been started")
+        return self._parts

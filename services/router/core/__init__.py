@@ -1,0 +1,1 @@
+"""Pure decisions of the router: no loop, no network, no clock."""

@@ -1,0 +1,34 @@
+"""Whether a request may come in at all."""
+
+from __future__ import annotations
+
+from streamway.errors import GoingAway, StreamwayError, TooManyGenerations
+
+_LEAST_RETRY_S = 1.0
+_MOST_RETRY_S = 30.0
+
+
+def refusal(*, draining: bool, live: int, most: int) -> StreamwayError | None:
+    """The reason to refuse, or None. `live` generations of this router, `most` allowed."""
+    if draining:
+        return GoingAway("router")
+    if live >= most:
+        return TooManyGenerations("router", most)
+    return None
+
+
+def is_full(tasks: int, slots: int, queue_limit: int) -> bool:
+    """A worker with this many tasks takes no more."""
+    return tasks >= slots + queue_limit
+
+
+def queue_position(tasks: int, slots: int) -> int:
+    """Place in a worker's queue of a task that comes after `tasks` others; 0: a slot is free for it."""
+    return max(0, tasks - slots + 1)
+
+
+def retry_after_s(ends_per_s: float) -> float:
+    """When a full queue will have a place: one end from now at the rate of late, within 1 … 30 s; 1 s when unknown."""
+    if ends_per_s <= 0:
+        return _LEAST_RETRY_S
+    return min(_MOST_RETRY_S, max(_LEAST_RETRY_S, 1 / ends_per_s))

@@ -1,0 +1,65 @@
+"""Events that the router makes itself."""
+
+from __future__ import annotations
+
+from streamway.errors import StreamwayError, to_status
+from streamway.v1 import cache_pb2, common_pb2
+
+TERMINAL = ("finished", "error")
+
+
+def accepted(
+    request: common_pb2.GenerationRequest,
+    *,
+    route: str,
+    cache: str,
+    worker: str = "",
+    source: str = "",
+    queue_position: int = 0,
+) -> common_pb2.Event:
+    """Position 1 of every generation."""
+    return common_pb2.Event(
+        generation=request.generation,
+        position=1,
+        accepted=common_pb2.Accepted(
+            worker=worker,
+            source=source,
+            queue_position=queue_position,
+            durability=common_pb2.DURABILITY_OFF,
+            cursor="0-1",
+            model=request.model,
+            route=route,
+            cache=cache,
+            session=request.session,
+        ),
+    )
+
+
+def failed(generation: str, error: StreamwayError, delivered_until: int = 0) -> common_pb2.Event:
+    """The end of a generation for which no worker speaks: a refusal, or a lost worker."""
+    return common_pb2.Event(
+        generation=generation,
+        position=delivered_until + 1,
+        error=common_pb2.Error(status=to_status(error), delivered_until=delivered_until),
+    )
+
+
+def replay(request: common_pb2.GenerationRequest, answer: cache_pb2.CachedAnswer) -> list[common_pb2.Event]:
+    """A stored answer as the events of a live one: same borders, positions that tile, usage marked as cached."""
+    generation = request.generation
+    events = [
+        accepted(request, route="cache", cache="exact"),
+        common_pb2.Event(generation=generation, position=2, started=common_pb2.Started()),
+    ]
+    position = 2
+    for stored in answer.events:
+        units = max(1, stored.token.units)
+        event = common_pb2.Event(generation=generation, position=position + units, token=stored.token)
+        if units > 1:
+            event.first_position = position + 1
+        position += units
+        events.append(event)
+    finished = common_pb2.Finished(finish_reason=answer.finish_reason, usage=answer.usage)
+    finished.usage.from_cache = True
+    events.append(common_pb2.Event(generation=generation, position=position + 1, finished=finished))
+    return events

@@ -1,0 +1,130 @@
+"""What this router has in flight, and what that says of a worker's load between two of its reports.
+
+A report is up to a second old, a look at the lanes up to half a second. What was dispatched since is added, what ended since
+is taken off, so that a burst between two reports spreads as if the reports were fresh.
+
+    report at R                      now
+    ──┬──────────┬─────────┬──────────
+      │ reported │ a ends  │ b added        load = reported − a + b, and never less than our own tokens in flight
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from services.router.core.worker import Worker
+
+_RATE_MEMORY = 0.8  # weight of the past in the drain rate, per look
+
+
+@dataclass(slots=True)
+class Entry:
+    """One generation in flight."""
+
+    worker: str
+    tokens: int
+    at_ms: float
+
+
+@dataclass(slots=True)
+class _Account:
+    live: dict[str, Entry] = field(default_factory=dict)
+    tokens: int = 0
+    # Against the last report: dispatched since and still live; counted in it and ended since.
+    reported_ms: float = 0.0
+    tokens_since: int = 0
+    tokens_ended: int = 0
+    # The same against the last look at the lanes, in tasks.
+    polled_ms: float = 0.0
+    tasks_since: int = 0
+    tasks_ended: int = 0
+    ended: int = 0
+    rate_per_s: float = 0.0
+
+
+class Ledger:
+    """The generations this router dispatched and whose end it has not seen. Times are Unix milliseconds."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, _Account] = {}
+        self._entries: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, generation: str) -> bool:
+        return generation in self._entries
+
+    def add(self, generation: str, worker: str, tokens: int, now_ms: float) -> None:
+        """Notes a dispatch."""
+        entry = Entry(worker, tokens, now_ms)
+        account = self._accounts.setdefault(worker, _Account())
+        account.live[generation] = self._entries[generation] = entry
+        account.tokens += tokens
+        account.tokens_since += tokens
+        account.tasks_since += 1
+
+    def settle(self, generation: str) -> bool:
+        """Notes an end; False when it was settled before."""
+        entry = self._entries.pop(generation, None)
+        if entry is None:
+            return False
+        account = self._accounts[entry.worker]
+        del account.live[generation]
+        account.tokens -= entry.tokens
+        account.ended += 1
+        if entry.at_ms < account.reported_ms:
+            account.tokens_ended += entry.tokens
+        else:
+            account.tokens_since -= entry.tokens
+        if entry.at_ms < account.polled_ms:
+            account.tasks_ended += 1
+        else:
+            account.tasks_since -= 1
+        return True
+
+    def seen(self, worker: Worker) -> None:
+        """Takes a new look at a worker: its report and its lanes."""
+        account = self._accounts.setdefault(worker.id, _Account())
+        if worker.reported_ms != account.reported_ms:
+            account.reported_ms, account.tokens_ended = worker.reported_ms, 0
+            account.tokens_since = sum(entry.tokens for entry in _newest(account, worker.reported_ms))
+        if worker.polled_ms > account.polled_ms:
+            if account.polled_ms:
+                rate = account.ended / (worker.polled_ms - account.polled_ms) * 1000
+                account.rate_per_s = _RATE_MEMORY * account.rate_per_s + (1 - _RATE_MEMORY) * rate
+            account.polled_ms, account.tasks_ended, account.ended = worker.polled_ms, 0, 0
+            account.tasks_since = len(_newest(account, worker.polled_ms))
+
+    def keep_only(self, workers: set[str]) -> None:
+        """Forgets workers that are gone and have nothing in flight here."""
+        for id_ in [id_ for id_, account in self._accounts.items() if id_ not in workers and not account.live]:
+            del self._accounts[id_]
+
+    def load(self, worker: Worker) -> int:
+        """Its tokens in flight, as far as they can be known now."""
+        account = self._accounts.get(worker.id)
+        if account is None:
+            return worker.load_tokens
+        return max(account.tokens, worker.load_tokens - account.tokens_ended + account.tokens_since)
+
+    def tasks(self, worker: Worker) -> int:
+        """Its tasks: in its lanes, waiting in its window, running."""
+        account = self._accounts.get(worker.id)
+        if account is None:
+            return worker.tasks
+        return max(len(account.live), worker.tasks - account.tasks_ended + account.tasks_since)
+
+    def rate(self, workers: list[str]) -> float:
+        """Ends a second on these workers together, lately."""
+        return sum(self._accounts[id_].rate_per_s for id_ in workers if id_ in self._accounts)
+
+
+def _newest(account: _Account, since_ms: float) -> list[Entry]:
+    """Live entries dispatched at `since_ms` or later. The dict keeps their order, so only those are looked at."""
+    found: list[Entry] = []
+    for entry in reversed(account.live.values()):
+        if entry.at_ms < since_ms:
+            break
+        found.append(entry)
+    return found

@@ -1,0 +1,76 @@
+"""What the router's parts need from one another and from outside.
+
+Opening a generation is one port, implemented in layers that are stacked in `app.py`:
+
+    Admitting → Caching → Placing        each may answer or refuse by itself, or ask the next
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.router.core.body import Body
+from services.router.core.worker import Worker
+from streamway.v1 import cache_pb2, common_pb2
+
+
+@dataclass(slots=True)
+class Ask:
+    """One generation on its way through the router.
+
+    `request` is completed on the way. `cancelled` may be set at any time; the next step then refuses. `cache` is what
+    `Accepted.cache` will say, `keep` whether the answer is to be stored.
+    """
+
+    request: common_pb2.GenerationRequest
+    size_bytes: int = 0
+    body: Body | None = None
+    cancelled: bool = False
+    cache: str = "off"
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a generation runs. `address` is "host:port"."""
+
+    worker: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A generation that was taken. `events` begins with `accepted`; without a `place` it is the whole answer."""
+
+    events: list[common_pb2.Event]
+    place: Place | None
+
+
+class Opener(Protocol):
+    """Takes generations."""
+
+    async def open(self, ask: Ask) -> Opened:
+        """Takes one. Raises StreamwayError when it is refused; then nothing runs."""
+        ...
+
+
+class WorkerSource(Protocol):
+    """Where the workers are learned from."""
+
+    async def read(self) -> list[Worker]:
+        """Every worker there is now. Raises RedisError or OSError when that cannot be told."""
+        ...
+
+
+class AnswerCache(Protocol):
+    """Answers given before."""
+
+    async def lookup(self, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse | None:
+        """What the cache says within its time budget; None when it says nothing. Never raises."""
+        ...
+
+    def store(self, request: common_pb2.GenerationRequest, events: Sequence[common_pb2.Event]) -> None:
+        """Offers a finished answer. Returns at once, and drops it where it would have to wait."""
+        ...

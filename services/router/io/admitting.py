@@ -1,0 +1,78 @@
+"""Decides whether a request may come in, and fills what its sender left out."""
+
+from __future__ import annotations
+
+from services.router.core import admission, validate
+from services.router.core.body import look
+from services.router.core.estimate import prompt_bytes
+from services.router.core.session import session_key
+from services.router.interfaces import Ask, Opened, Opener
+from services.router.io.books import Books
+from services.router.metrics import RouterMetrics
+from streamway.errors import DuplicateId, StreamwayError
+from streamway.runtime.clock import Clock
+from streamway.telemetry import context
+
+
+class Admitting:
+    """The outermost opener. `request.tenant` must be the authenticated one already."""
+
+    def __init__(
+        self,
+        inner: Opener,
+        books: Books,
+        clock: Clock,
+        metrics: RouterMetrics,
+        *,
+        most_generations: int,
+        max_message_bytes: int,
+        read_body_bytes: int,
+    ) -> None:
+        self._inner = inner
+        self._books = books
+        self._clock = clock
+        self._metrics = metrics
+        self._most_generations = most_generations
+        # A prompt may be in a message twice: as typed messages and inside the original body.
+        self._prompt_limit_bytes = max_message_bytes // 2
+        self._read_body_bytes = read_body_bytes
+        self._opening = 0
+        self.draining = False
+
+    @property
+    def opening(self) -> int:
+        """Requests that are being decided."""
+        return self._opening
+
+    async def open(self, ask: Ask) -> Opened:
+        """Raises what validation and admission refuse with, and what `inner` raises."""
+        self._opening += 1
+        try:
+            self._admit(ask)
+            opened = await self._inner.open(ask)
+        except StreamwayError as refused:
+            self._metrics.admissions.labels(refused.name).inc()
+            raise
+        finally:
+            self._opening -= 1
+        self._metrics.admissions.labels("admitted").inc()
+        return opened
+
+    def _admit(self, ask: Ask) -> None:
+        live = len(self._books) + self._opening - 1
+        refusal = admission.refusal(draining=self.draining, live=live, most=self._most_generations)
+        if refusal is not None:
+            raise refusal
+        request = ask.request
+        ask.size_bytes = prompt_bytes(request)
+        now_ms = self._clock.unix() * 1000
+        validate.check(request, now_ms, ask.size_bytes, self._prompt_limit_bytes, "STREAMWAY_MAX_MESSAGE_BYTES")
+        if request.generation in self._books:
+            raise DuplicateId(request.generation)
+        ask.body = look(request.openai_body, self._read_body_bytes)
+        request.session = session_key(request)
+        here = context.begin(
+            request.traceparent, generation=request.generation, model=request.model, tenant=request.tenant
+        )
+        context.current.set(here)
+        request.traceparent = here.traceparent

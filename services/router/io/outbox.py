@@ -1,0 +1,78 @@
+"""Events that wait to be sent on one call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from streamway.errors import SlowConsumer, StreamwayError
+from streamway.v1 import common_pb2
+
+_MOST_EVENTS: Final = 500
+_MOST_BYTES: Final = 1024 * 1024
+
+
+class Outbox:
+    """Filled without waiting, emptied in batches by one reader.
+
+    When more than `limit_bytes` wait, all of it is dropped, `overflowed` is called at once, and the reader gets SlowConsumer
+    when it asks again: as long as its last batch cannot be sent, it does not.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.overflowed: Callable[[], None] = _nothing
+        self._events: deque[tuple[common_pb2.Event, int]] = deque()
+        self._bytes = 0
+        self._wake = asyncio.Event()
+        self._ended = False
+        self._error: StreamwayError | None = None
+
+    def put(self, events: Iterable[common_pb2.Event]) -> None:
+        """Adds events, in order. After the end they are dropped."""
+        if self._ended:
+            return
+        for event in events:
+            size = event.ByteSize()
+            self._events.append((event, size))
+            self._bytes += size
+        # A single event larger than the limit must still be possible to send.
+        if self._bytes > self._limit_bytes and len(self._events) > 1:
+            self.end(SlowConsumer(self._bytes, self._limit_bytes))
+            self._events.clear()
+            self._bytes = 0
+            self.overflowed()
+        self._wake.set()
+
+    def end(self, error: StreamwayError | None = None) -> None:
+        """Nothing follows what waits now."""
+        if not self._ended:
+            self._ended, self._error = True, error
+            self._wake.set()
+
+    async def take(self, idle_s: float | None = None) -> list[common_pb2.Event] | None:
+        """The next batch; an empty one after `idle_s` without any; None at the end. Raises the error of the end."""
+        if not self._events and not self._ended:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(idle_s):
+                    await self._wake.wait()
+        batch: list[common_pb2.Event] = []
+        taken = 0
+        while self._events and len(batch) < _MOST_EVENTS and taken < _MOST_BYTES:
+            event, size = self._events.popleft()
+            taken += size
+            batch.append(event)
+        self._bytes -= taken
+        if batch or not self._ended:
+            return batch
+        if self._error is not None:
+            raise self._error
+        return None
+
+
+def _nothing() -> None:
+    pass

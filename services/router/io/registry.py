@@ -1,0 +1,122 @@
+"""The workers: looked up each half second, kept for a while when nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from redis.exceptions import RedisError
+
+from services.router.core.admission import is_full
+from services.router.core.ledger import Ledger
+from services.router.core.ring import Candidate, Ring
+from services.router.core.worker import Worker
+from services.router.interfaces import WorkerSource
+from services.router.metrics import RouterMetrics
+from streamway.runtime.clock import Clock
+
+_log = structlog.get_logger("router")
+_STATES = ("ready", "draining", "unhealthy")
+# A model whose last worker vanished so recently is out of order, not unknown: its clients may try again.
+_MODEL_MEMORY_S = 300.0
+
+
+class Registry:
+    """The last known workers, the ring over them, and what each has in flight."""
+
+    def __init__(
+        self,
+        source: WorkerSource,
+        ledger: Ledger,
+        clock: Clock,
+        metrics: RouterMetrics,
+        *,
+        poll_s: float,
+        keep_s: float,
+        vnodes: int,
+        queue_limit: int,
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._clock = clock
+        self._metrics = metrics
+        self._poll_s = poll_s
+        self._keep_s = keep_s
+        self._vnodes = vnodes
+        self._queue_limit = queue_limit
+        self._workers: dict[str, Worker] = {}
+        self._models_seen: dict[str, float] = {}
+        self._read_at = clock.monotonic()
+        self.readable = False
+        self.ring = Ring((), vnodes)
+
+    def worker(self, id_: str) -> Worker | None:
+        """One worker, if its lease is alive."""
+        return self._workers.get(id_)
+
+    def all(self) -> list[Worker]:
+        """Every known worker."""
+        return list(self._workers.values())
+
+    def served_lately(self, model: str) -> bool:
+        """Some worker has, or had a few minutes ago, this model; also while no worker at all is known."""
+        return model in self._models_seen or not self._workers
+
+    def candidates(self, model: str) -> dict[str, Candidate]:
+        """The workers that serve a model, as the ring wants them."""
+        found: dict[str, Candidate] = {}
+        for worker in self._workers.values():
+            if worker.serves(model):
+                full = is_full(self._ledger.tasks(worker), worker.slots, self._queue_limit)
+                load = self._ledger.load(worker)
+                found[worker.id] = Candidate(worker.id, worker.slots, load, worker.state == "ready", full)
+        return found
+
+    def tasks(self, worker: Worker) -> int:
+        """Tasks of a worker now: in its lanes, waiting, running."""
+        return self._ledger.tasks(worker)
+
+    def ends_per_s(self, workers: list[str]) -> float:
+        """Generations that ended a second on these workers together, lately."""
+        return self._ledger.rate(workers)
+
+    async def refresh(self) -> None:
+        """Looks once. What cannot be read keeps its last state for `keep_s`, then counts as gone."""
+        now = self._clock.monotonic()
+        try:
+            workers = await self._source.read()
+        except (RedisError, OSError) as problem:
+            if self.readable:
+                _log.warning("workers_unreadable", problem=type(problem).__name__)
+            self.readable = False
+            if now - self._read_at > self._keep_s and self._workers:
+                _log.warning("workers_forgotten", after_s=self._keep_s)
+                self._adopt([])
+            return
+        self.readable, self._read_at = True, now
+        self._adopt(workers)
+
+    async def run(self) -> None:
+        """Looks again and again until cancelled."""
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.refresh()
+
+    def _adopt(self, workers: list[Worker]) -> None:
+        before = self._workers
+        self._workers = {worker.id: worker for worker in workers}
+        for worker in workers:
+            self._ledger.seen(worker)
+            known = before.get(worker.id)
+            if known is None or known.state != worker.state:
+                _log.info("worker_seen", worker=worker.id, state=worker.state, address=worker.address)
+        for id_ in before.keys() - self._workers.keys():
+            _log.info("worker_gone", worker=id_)
+        self._ledger.keep_only(set(self._workers))
+        now = self._clock.monotonic()
+        self._models_seen = {name: at for name, at in self._models_seen.items() if now - at < _MODEL_MEMORY_S}
+        self._models_seen |= {served.name: now for worker in workers for served in worker.models}
+        if self.ring.workers != self._workers.keys():
+            self.ring = Ring(self._workers, self._vnodes)
+        for state in _STATES:
+            self._metrics.workers.labels(state).set(sum(worker.state == state for worker in workers))

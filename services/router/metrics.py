@@ -1,0 +1,35 @@
+"""The router's metrics. Labels are bounded: branches, reasons, outcomes and states are enums."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class RouterMetrics:
+    """All of them, on one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.decisions = Counter("streamway_router_decisions", "Workers chosen, by why.", ["branch"], registry=registry)
+        self.admissions = Counter(
+            "streamway_router_admissions",
+            "Generations asked for, by outcome: admitted, or the reason of the refusal.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.dispatch = Histogram(
+            "streamway_router_dispatch_seconds",
+            "Time until a task is in its lane.",
+            buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
+            registry=registry,
+        )
+        self.generations = Gauge(
+            "streamway_router_generations", "Generations in flight that this router dispatched.", registry=registry
+        )
+        self.cache_lookups = Counter(
+            "streamway_router_cache_lookups", "Cache lookups, by outcome.", ["outcome"], registry=registry
+        )
+        self.cache_stores = Counter(
+            "streamway_router_cache_stores", "Answers offered to the cache, by outcome.", ["outcome"], registry=registry
+        )
+        self.workers = Gauge("streamway_router_workers", "Known workers, by state.", ["state"], registry=registry)
+        self.streams = Gauge("streamway_router_streams", "Open Connect and Generate calls.", registry=registry)

@@ -1,0 +1,176 @@
+"""The gRPC shell of the router."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc.aio
+
+from services.router.core.catalogue import served_models
+from services.router.core.events import TERMINAL
+from services.router.interfaces import Opener, Place
+from services.router.io.books import Books
+from services.router.io.connection import Connection
+from services.router.io.outbox import Outbox
+from services.router.io.records import Record, Records
+from services.router.io.registry import Registry
+from services.router.metrics import RouterMetrics
+from streamway.attach import AttachPool
+from streamway.errors import GenerationNotFound, InvalidArgument, from_status
+from streamway.rpc import caller
+from streamway.runtime.ids import new_generation_id
+from streamway.runtime.tasks import TaskScope
+from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
+from streamway.v1.router_pb2 import Delivery
+
+_MOST_COMMANDS = 1000
+
+
+class RouterServicer(router_pb2_grpc.RouterServiceServicer):
+    """RouterService. `scope` outlives every call."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        registry: Registry,
+        books: Books,
+        records: Records,
+        pool: AttachPool,
+        scope: TaskScope,
+        metrics: RouterMetrics,
+        *,
+        outbox_limit_bytes: int,
+        heartbeat_s: float,
+    ) -> None:
+        self._opener = opener
+        self._registry = registry
+        self._books = books
+        self._records = records
+        self._pool = pool
+        self._scope = scope
+        self._metrics = metrics
+        self._outbox_limit_bytes = outbox_limit_bytes
+        self._heartbeat_s = heartbeat_s
+        self._connections: set[Connection] = set()
+
+    async def quiet(self) -> None:
+        """Returns when no call decides or relays anything."""
+        while busy := [connection for connection in self._connections if connection.busy]:
+            await busy[0].quiet()
+
+    def going_away(self) -> None:
+        """Ends every call, telling what is still relayed that the router goes."""
+        for connection in list(self._connections):
+            connection.going_away()
+
+    async def Connect(  # noqa: N802 — gRPC's name
+        self,
+        request_iterator: AsyncIterator[router_pb2.ConnectRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[router_pb2.ConnectResponse]:
+        """Many generations; see the proto."""
+        with self._connection() as connection:
+            listener = self._scope.spawn(_listen(connection, request_iterator), "connect-listen")
+            try:
+                while (batch := await connection.outbox.take()) is not None:
+                    yield router_pb2.ConnectResponse(events=batch)
+            finally:
+                listener.cancel()
+
+    async def Generate(  # noqa: N802
+        self, request: router_pb2.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[router_pb2.GenerateResponse]:
+        """One generation. A refusal is the call's status; what happens after `accepted` is in the events."""
+        wanted = request.request
+        if not wanted.generation:
+            wanted.generation = new_generation_id()
+        if not wanted.traceparent:
+            wanted.traceparent = _traceparent(context)
+        with self._connection() as connection:
+            connection.open(wanted, Delivery.DELIVERY_EVENTS)
+            said = False
+            while (batch := await connection.outbox.take(self._heartbeat_s)) is not None:
+                if not batch:
+                    beat = common_pb2.Event(generation=wanted.generation, heartbeat=common_pb2.Heartbeat())
+                    yield router_pb2.GenerateResponse(events=[beat])
+                    continue
+                if not said and batch[0].HasField("error"):
+                    raise from_status(batch[0].error.status)
+                said = True
+                yield router_pb2.GenerateResponse(events=batch)
+                if batch[-1].WhichOneof("event") in TERMINAL:
+                    return
+
+    async def Cancel(  # noqa: N802
+        self, request: router_pb2.CancelRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.CancelResponse:
+        """Passes a cancel on to the worker that has the generation."""
+        record = await self._record(request.generation, request.tenant)
+        worker = self._registry.worker(record.worker)
+        if not self._books.cancel(request.generation, record.tenant) and worker is not None:
+            self._books.cancel_at(Place(worker.id, worker.address), request.generation)
+        return router_pb2.CancelResponse(state=record.state)
+
+    async def ListModels(  # noqa: N802
+        self, request: router_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.ListModelsResponse:
+        """What ready workers serve."""
+        return router_pb2.ListModelsResponse(models=served_models(self._registry.all()))
+
+    async def GetGeneration(  # noqa: N802
+        self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.GetGenerationResponse:
+        """What the record says, and where that worker is now."""
+        record = await self._record(request.generation, request.tenant)
+        worker = self._registry.worker(record.worker)
+        return router_pb2.GetGenerationResponse(
+            generation=request.generation,
+            state=record.state,
+            worker=record.worker,
+            source=worker.address if worker is not None else "",
+            model=record.model,
+            session=record.session,
+        )
+
+    async def _record(self, generation: str, claimed_tenant: str) -> Record:
+        """The record, if it is the caller's. Another tenant's gives the same answer as an unknown one."""
+        if not generation:
+            raise InvalidArgument("generation", "must not be empty")
+        record = await self._records.read(generation)
+        if record is None or record.tenant != caller().tenant_for(claimed_tenant):
+            raise GenerationNotFound(generation)
+        return record
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        outbox = Outbox(self._outbox_limit_bytes)
+        connection = Connection(caller(), self._opener, self._books, self._pool, self._scope, outbox)
+        self._connections.add(connection)
+        self._metrics.streams.inc()
+        try:
+            yield connection
+        finally:
+            self._connections.discard(connection)
+            self._metrics.streams.dec()
+            connection.leave()
+
+
+async def _listen(connection: Connection, requests: AsyncIterator[router_pb2.ConnectRequest]) -> None:
+    """Obeys what the caller sends until it half-closes."""
+    async for request in requests:
+        if len(request.commands) > _MOST_COMMANDS:
+            connection.outbox.end(InvalidArgument("commands", f"at most {_MOST_COMMANDS} in a message"))
+            return
+        for command in request.commands:
+            connection.obey(command)
+    connection.finish()
+
+
+def _traceparent(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """The caller's trace from the metadata."""
+    for key, value in context.invocation_metadata() or ():
+        if key == "traceparent":
+            return str(value)
+    return ""

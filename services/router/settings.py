@@ -1,0 +1,93 @@
+"""Settings of the router."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from streamway.config import ServiceSettings
+
+
+class RouterSettings(ServiceSettings):
+    """Settings with the prefix `STREAMWAY_ROUTER_`."""
+
+    model_config = SettingsConfigDict(env_prefix="STREAMWAY_ROUTER_")
+    section: ClassVar[str] = "router"
+
+    id: str = Field(
+        default="router-0",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Name of this router in leases and logs; unique in the mesh.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on. Beyond loopback, keys are required.")
+    advertise: str = Field(
+        default="", description="Address others reach this router at, host:port. Empty: where it listens."
+    )
+    port: int = Field(default=7001, ge=0, le=65535, description="gRPC port. 0: take a free one.")
+    operations_host: str = Field(default="127.0.0.1", description="Address of the operations port.")
+    operations_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="HTTP port of /healthz, /readyz and /metrics. Unset: the gRPC port + 1000. 0: take a free one.",
+    )
+    workers: tuple[str, ...] = Field(
+        default=(), description="Addresses of workers, host:port. Empty: those that hold a lease in Valkey."
+    )
+    caches: tuple[str, ...] = Field(
+        default=(), description="Addresses of caches, host:port. Empty: those that hold a lease in Valkey."
+    )
+    poll_s: float = Field(default=0.5, gt=0, le=10, description="Seconds between two looks at the leases.")
+    keep_workers_s: float = Field(
+        default=10.0, ge=0, le=600, description="Seconds the last known workers count while Valkey does not answer."
+    )
+    load_factor: float = Field(
+        default=1.25, ge=1.01, le=10, description="How far over its share of the tokens in flight a worker may go."
+    )
+    load_floor: int = Field(
+        default=4, ge=1, le=1000, description="Requests of one size that a worker may always have, whatever its share."
+    )
+    vnodes: int = Field(default=160, ge=1, le=10_000, description="Points of each worker on the hash ring.")
+    queue_limit: int = Field(
+        default=8,
+        ge=0,
+        le=100_000,
+        description="Tasks a worker may have beyond its slots before new ones are refused: twice its preload depth.",
+    )
+    expected_output_tokens: int = Field(
+        default=256, ge=1, le=1_000_000, description="Tokens an answer is assumed to have when its limit is higher."
+    )
+    max_generations: int = Field(
+        default=20_000, ge=1, le=1_000_000, description="Most live generations that this router answers for."
+    )
+    dispatch_timeout_s: float = Field(
+        default=2.0, gt=0, le=60, description="Seconds Valkey may take for a task before it is refused."
+    )
+    cache_budget_ms: float = Field(
+        default=20.0,
+        ge=0,
+        le=1000,
+        description="Milliseconds a cache lookup may take; later answers are a miss. 0: no cache.",
+    )
+    cache_prompt_limit_bytes: int = Field(
+        default=1024 * 1024, ge=0, description="Larger requests are neither looked up nor stored, in bytes."
+    )
+    reattach_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=600,
+        description="Seconds to try a broken stream to a worker again before it counts as lost.",
+    )
+    outbox_limit_bytes: int = Field(
+        default=4 * 1024 * 1024,
+        ge=4096,
+        description="Bytes that may wait for a slow caller; over it the stream ends and its generations are cancelled.",
+    )
+    heartbeat_s: float = Field(
+        default=15.0, gt=0, le=15, description="Seconds without an event after which Generate sends a heartbeat."
+    )
+    drain_grace_s: float = Field(
+        default=30.0, ge=0, le=3600, description="Seconds that relayed generations may go on after SIGTERM."
+    )

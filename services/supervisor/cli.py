@@ -1,0 +1,180 @@
+"""The command line: every command, its options and its examples."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamway import __version__
+from streamway.errors import StreamwayError
+from streamway.runtime.process import StartError
+
+app = typer.Typer(
+    name="streamway",
+    help="A gRPC streaming mesh for self-hosted LLM inference.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="Show or check the settings of every service.", no_args_is_help=True)
+keys_app = typer.Typer(help="Make API keys. Only their hashes are stored.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+app.add_typer(keys_app, name="keys")
+
+_UP_EXAMPLES = """[bold]Examples[/bold]
+
+  streamway up                                       the small model of `make run`, on llama.cpp
+
+  streamway up --model ~/models/qwen3-8b.gguf        any GGUF file
+
+  streamway up --engine simulated --workers 4        no model at all, four workers
+
+  streamway up --engine http://127.0.0.1:8000        a vLLM that runs already
+"""
+_CHAT_EXAMPLES = """[bold]Examples[/bold]
+
+  streamway chat                                     a conversation; Ctrl-C stops an answer, Ctrl-D ends it
+
+  streamway chat "Name three rivers"                 one answer, then exit
+
+  git diff | streamway chat -                        the question from standard input
+"""
+_Router = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Router to talk to. Default: that of the mesh in --data-dir.")
+]
+_Key = Annotated[str | None, typer.Option("--key", help="API key. Better in STREAMWAY_CLIENT_API_KEY.")]
+_DataDir = Annotated[Path | None, typer.Option(help="Data folder of the mesh. Default: ~/.local/share/streamway.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"streamway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A gRPC streaming mesh for self-hosted LLM inference."""
+
+
+@app.command(epilog=_UP_EXAMPLES)
+def up(
+    engine: Annotated[
+        str | None, typer.Option(metavar="llamacpp|simulated|URL", help="What runs the model. Default: llamacpp.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="GGUF file for llamacpp.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Inference-adapters, each with an engine. Default: 1.")] = None,
+    edges: Annotated[int | None, typer.Option(help="Edge processes; they share one port. Default: 1.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address to listen on; beyond loopback a mesh token and keys are needed. Default: 127.0.0.1."
+        ),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the edges; 0 takes free ports for everything. Default: 8080.")
+    ] = None,
+    data_dir: _DataDir = None,
+    valkey: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Valkey or Redis to use. Default: an embedded one is started.")
+    ] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Written as JSON once all is healthy, and again after each restart.")
+    ] = None,
+) -> None:
+    """Starts a whole mesh on this machine and keeps it running: Valkey, cache, adapters, router, edges."""
+    from services.supervisor.commands.up import start
+
+    start(
+        {
+            "engine": engine,
+            "model": model,
+            "workers": workers,
+            "edges": edges,
+            "host": host,
+            "port": port,
+            "data_dir": data_dir,
+            "valkey": valkey,
+            "ready_file": ready_file,
+        }
+    )
+
+
+@app.command(epilog=_CHAT_EXAMPLES)
+def chat(
+    question: Annotated[str | None, typer.Argument(help="Ask this and exit; - reads standard input.")] = None,
+    router: _Router = None,
+    model: Annotated[str | None, typer.Option(help="Model to ask. Default: the only one, or the first.")] = None,
+    key: _Key = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Talks to a model from the terminal, over gRPC."""
+    from services.supervisor.commands.chat import talk
+
+    talk(question, model, {"router": router, "api_key": key, "data_dir": data_dir})
+
+
+@app.command()
+def status(
+    valkey: Annotated[str | None, typer.Option(metavar="URL", help="Valkey of the mesh.")] = None,
+    key: _Key = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Shows workers, routers, caches and models as they are now."""
+    from services.supervisor.commands.status import show
+
+    show(valkey, {"api_key": key, "data_dir": data_dir})
+
+
+@config_app.command("show")
+def config_show() -> None:
+    """Prints the effective settings of every service as YAML, secrets masked."""
+    from services.supervisor.commands.config import show
+
+    show()
+
+
+@config_app.command("check")
+def config_check() -> None:
+    """Checks the settings of every service; exit code 2 and one line for each that would not start."""
+    from services.supervisor.commands.config import check
+
+    check()
+
+
+@keys_app.command("new", epilog="[bold]Example[/bold]\n\n  streamway keys new --tenant acme")
+def keys_new(
+    tenant: Annotated[str, typer.Option(help="Tenant the key belongs to: letters, digits, _ . -")],
+) -> None:
+    """Makes a key and the row for the API keys file. The key is shown once and stored nowhere."""
+    from services.supervisor.commands.keys import new
+
+    new(tenant)
+
+
+@keys_app.command("hash", epilog="[bold]Example[/bold]\n\n  streamway keys hash < key.txt")
+def keys_hash() -> None:
+    """Reads a key from standard input, or asks for it without showing it, and prints its hash."""
+    from services.supervisor.commands.keys import print_hash
+
+    print_hash()
+
+
+def run() -> None:
+    """Runs the command line; refusals become one line and exit code 2, failures of the mesh one line and 1."""
+    try:
+        app()
+    except StartError as problem:
+        print(f"streamway: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except StreamwayError as problem:
+        print(f"streamway: {problem.message}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""Decisions of the supervisor: what to start with which arguments, and when to try again."""

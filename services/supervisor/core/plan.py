@@ -1,0 +1,128 @@
+"""What a mesh consists of: which processes, in which order, with which arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+Kind = Literal["cache", "adapter", "router", "edge"]
+EngineKind = Literal["llamacpp", "simulated", "openai_http"]
+
+MODULES: Final[dict[Kind, str]] = {
+    "cache": "services.cache",
+    "adapter": "services.inference_adapter",
+    "router": "services.router",
+    "edge": "services.edge",
+}
+# Each stage starts when the one before it is healthy, and drains when the one after it has drained. Cache and adapters need
+# nothing of each other.
+STAGES: Final[tuple[tuple[Kind, ...], ...]] = (("cache", "adapter"), ("router",), ("edge",))
+DRAIN_ORDER: Final[tuple[Kind, ...]] = ("edge", "router", "adapter", "cache")
+
+FIRST_ADAPTER_PORT: Final = 7010
+OPERATIONS_OFFSET: Final = 1000
+FIRST_EDGE_OPERATIONS_PORT: Final = 9100
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What runs the model. `url` is set for openai_http, `model` for llamacpp."""
+
+    kind: EngineKind
+    url: str = ""
+    model: Path | None = None
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        if self.kind == "llamacpp":
+            return f"llama.cpp, {self.model.name if self.model else ''}"
+        return self.url or "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One service process. `arguments` go on its command line and win over its environment and file."""
+
+    kind: Kind
+    index: int
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """As in logs and the ready file, "adapter-0"."""
+        return f"{self.kind}-{self.index}"
+
+    @property
+    def module(self) -> str:
+        """What `python -m` runs."""
+        return MODULES[self.kind]
+
+
+def plan(
+    *,
+    engine: Engine,
+    workers: int,
+    edges: int,
+    host: str,
+    port: int,
+    free_ports: Callable[[int], list[int]],
+) -> list[Process]:
+    """The service processes in start order. With `port` 0 every process gets ports from `free_ports`.
+
+    Otherwise adapters take 7010 + i and edges share `port`; router and cache keep what their own settings say.
+    """
+    anywhere = port == 0
+    pool = iter(free_ports(2 * 2 + 2 * workers + 1 + edges) if anywhere else [])
+    single: dict[Kind, tuple[str, ...]] = {
+        kind: _ports(next(pool), next(pool)) if anywhere else () for kind in ("cache", "router")
+    }
+    adapters = [
+        Process(
+            "adapter",
+            index,
+            (
+                *("--worker", f"adapter-{index}"),
+                *_engine_arguments(engine),
+                *(
+                    _ports(next(pool), next(pool))
+                    if anywhere
+                    else _ports(FIRST_ADAPTER_PORT + index, FIRST_ADAPTER_PORT + OPERATIONS_OFFSET + index)
+                ),
+            ),
+        )
+        for index in range(workers)
+    ]
+    public = next(pool) if anywhere else port
+    edge_processes = [
+        Process(
+            "edge",
+            index,
+            (
+                *("--index", str(index), "--host", host),
+                *_ports(public, next(pool) if anywhere else FIRST_EDGE_OPERATIONS_PORT + index),
+            ),
+        )
+        for index in range(edges)
+    ]
+    return [
+        Process("cache", 0, single["cache"]),
+        *adapters,
+        Process("router", 0, single["router"]),
+        *edge_processes,
+    ]
+
+
+def _ports(port: int, operations_port: int) -> tuple[str, ...]:
+    return ("--port", str(port), "--operations-port", str(operations_port))
+
+
+def _engine_arguments(engine: Engine) -> tuple[str, ...]:
+    """How the adapter is told about its engine."""
+    if engine.kind == "llamacpp":
+        return ("--backend", "llamacpp", "--model-path", str(engine.model))
+    if engine.kind == "openai_http":
+        return ("--backend", "openai_http", "--engine-url", engine.url)
+    return ("--backend", "simulated")

@@ -1,0 +1,1 @@
+"""What the supervisor does to the machine: processes, ports, files, health checks."""

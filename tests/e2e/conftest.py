@@ -1,0 +1,50 @@
+"""Meshes that end-to-end tests share. A test that kills something starts its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.support.clients import RawRequest
+from tests.support.mesh import EngineServer, MeshProcesses
+
+
+@pytest.fixture(autouse=True)
+async def close_raw_requests() -> AsyncIterator[None]:
+    """No socket of a test outlives it."""
+    yield
+    for request in RawRequest.made:
+        request.cut()
+        with contextlib.suppress(OSError):
+            await request.writer.wait_closed()
+    RawRequest.made.clear()
+
+
+@pytest.fixture(scope="session")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
+    """Two workers with the simulated engine inside, two edge processes on one port."""
+    processes = MeshProcesses(tmp_path_factory.mktemp("mesh"), arguments=("--workers", "2", "--edges", "2"))
+    yield processes
+    processes.close()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[EngineServer]:
+    """The simulated engine as an HTTP server with four slots, 100 tokens/s a stream, slow prefill."""
+    server = EngineServer("--tokens-per-s", "100", "--slots", "4")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def engine_mesh(engine: EngineServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
+    """A mesh in front of that engine: one worker with four slots."""
+    processes = MeshProcesses(
+        tmp_path_factory.mktemp("engine-mesh"),
+        engine=engine.url,
+        environment={"STREAMWAY_ADAPTER_SLOTS": "4", "STREAMWAY_ADAPTER_PASS_STREAMWAY_FIELDS": "true"},
+    )
+    yield processes
+    processes.close()

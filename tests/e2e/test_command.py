@@ -1,0 +1,155 @@
+"""The `streamway` command against a mesh: chat, status, config, keys."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from streamway.auth import ApiKeys
+from tests.support.mesh import EngineServer, MeshProcesses
+
+
+def streamway(*words: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "services.supervisor", *words],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "COLUMNS": "100", **environment},
+    )
+
+
+def test_chat_answers_one_question_on_standard_output_alone(mesh: MeshProcesses) -> None:
+    asked = streamway("chat", "Hello", "--router", mesh.address("router-0"))
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.strip()
+    piped = streamway("chat", "-", "--router", mesh.address("router-0"), given="Hello")
+    assert piped.stdout.strip()
+
+
+def test_chat_tells_a_refusal_in_one_line(mesh: MeshProcesses) -> None:
+    asked = streamway("chat", "Hello", "--model", "nope", "--router", mesh.address("router-0"))
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert asked.stderr.startswith("streamway: no worker serves the model 'nope'; served now: ")
+    nobody = streamway("chat", "Hello", "--router", "127.0.0.1:1")
+    assert nobody.returncode == 2
+    assert nobody.stderr.startswith("streamway: no router answers at 127.0.0.1:1; start a mesh with `streamway up`")
+
+
+class Terminal:
+    """A `streamway chat` that believes to talk to a person."""
+
+    def __init__(self, *words: str) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "services.supervisor", "chat", *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            env={**os.environ, "TERM": "dumb", "COLUMNS": "200"},
+            # Ctrl-C signals whoever has this terminal as its own.
+            preexec_fn=lambda: _take_terminal(0),  # noqa: PLW1509 - one ioctl
+        )
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    async def until(self, pattern: str, within_s: float = 20.0) -> None:
+        limit = asyncio.get_running_loop().time() + within_s
+        while not re.search(pattern, self.seen):
+            try:
+                self.seen += os.read(self._master, 65536).decode(errors="replace")
+            except (BlockingIOError, OSError):
+                await asyncio.sleep(0.02)
+            assert asyncio.get_running_loop().time() < limit, f"no {pattern!r} in:\n{self.seen}"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+def _take_terminal(file: int) -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(file, termios.TIOCSCTTY, 0)
+
+
+async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
+    engine_mesh: MeshProcesses, engine: EngineServer
+) -> None:
+    terminal = Terminal("--router", engine_mesh.address("router-0"))
+    try:
+        await terminal.until("Ctrl-D ends")
+        terminal.type("Tell me a very long story\n")
+        await terminal.until(r"story\r\n(.|\r\n){40}")
+        assert await engine.running() == 1
+        terminal.type("\x03")
+        await terminal.until("stopped")
+        async with asyncio.timeout(5):
+            while await engine.running():
+                await asyncio.sleep(0.05)
+        terminal.type("/new\n")
+        await terminal.until("a new conversation")
+        terminal.type("\x04")
+        async with asyncio.timeout(10):
+            while terminal.process.poll() is None:
+                await asyncio.sleep(0.05)
+        assert terminal.process.returncode == 0
+    finally:
+        terminal.close()
+
+
+def test_status_shows_workers_models_routers_caches_and_edges(mesh: MeshProcesses, tmp_path: Path) -> None:
+    data_dir = str(Path(mesh.address("valkey").removeprefix("unix://")).parent)
+    shown = streamway("status", "--data-dir", data_dir)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    for part in ("adapter-0", "adapter-1", "simulated", "router-0", "cache-0", "edge-1", mesh.address("adapter-1")):
+        assert part in shown.stdout
+    nothing = streamway("status", "--valkey", f"unix://{tmp_path}/none.sock")
+    assert nothing.returncode == 2
+    assert "Valkey does not answer at unix://" in nothing.stderr
+
+
+def test_config_shows_every_section_with_secrets_masked_and_checks_each_service() -> None:
+    shown = streamway("config", "show", STREAMWAY_MESH_TOKEN="secret", STREAMWAY_CACHE_TTL_S="7")
+    assert shown.returncode == 0, shown.stderr
+    assert "secret" not in shown.stdout
+    settings = yaml.safe_load(shown.stdout)
+    assert list(settings) == ["shared", "up", "cache", "adapter", "router", "edge"]
+    assert settings["cache"]["ttl_s"] == 7
+    wrong = streamway("config", "check", STREAMWAY_ROUTER_PRT="1", STREAMWAY_CACHE_TTL_S="-1")
+    assert wrong.returncode == 2
+    assert re.search(
+        r"router +unknown setting STREAMWAY_ROUTER_PRT; did you mean STREAMWAY_ROUTER_PORT\?", wrong.stdout
+    )
+    assert re.search(r"cache +STREAMWAY_CACHE_TTL_S: Input should be greater than 0", wrong.stdout)
+    assert re.search(r"edge +ok", wrong.stdout)
+
+
+def test_a_new_key_is_let_in_by_its_row_and_its_hash_is_the_same(tmp_path: Path) -> None:
+    made = streamway("keys", "new", "--tenant", "acme").stdout
+    key = re.search(r"sw-\S+", made)
+    assert key is not None
+    file = tmp_path / "keys.yaml"
+    file.write_text("keys:\n" + made[made.index("  - hash:") :])
+    identity = ApiKeys.read(file).identify(key[0])
+    assert identity is not None
+    assert identity.tenant == "acme"
+    hashed = streamway("keys", "hash", given=f"{key[0]}\n").stdout.strip()
+    assert hashed in file.read_text()
+    assert streamway("keys", "new", "--tenant", "no spaces").returncode == 2

@@ -1,0 +1,217 @@
+"""The console in a real browser: type, see tokens grow, stop, reload, lose the connection, be asked for a key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, WebSocketRoute, async_playwright, expect
+
+from streamway.auth import hash_key
+from tests.support.mesh import MeshProcesses
+from tests.support.needs import program
+
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+_MS = 20_000
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    """A page of a fresh browser, on which nothing may fail quietly."""
+    path = program("chromium", "chromium-browser", package="chromium")
+    problems: list[str] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        page = await browser.new_page(reduced_motion="reduce")
+        page.set_default_timeout(_MS)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        yield page
+        await browser.close()
+    # What the browser says of broken or refused connections is what these tests are about.
+    expected = ("WebSocket", "401", "ERR_CONNECTION_REFUSED")
+    assert [text for text in problems if not any(part in text for part in expected)] == []
+
+
+async def opened(page: Page, mesh: MeshProcesses) -> Page:
+    await page.goto(mesh.edge_url)
+    await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=_MS)
+    return page
+
+
+async def ask(page: Page, text: str) -> None:
+    await page.get_by_label("Your question").fill(text)
+    await page.keyboard.press("Enter")
+
+
+async def answer(page: Page, state: str) -> str:
+    """The last answer once it is in this state."""
+    last = page.locator(".turn.assistant").last
+    await expect(last).to_have_attribute("data-state", state, timeout=_MS)
+    return await last.locator(".body").inner_text()
+
+
+async def test_tokens_grow_and_the_facts_under_an_answer_are_told(page: Page, engine_mesh: MeshProcesses) -> None:
+    await opened(page, engine_mesh)
+    await page.locator("#settings-open").click()
+    await page.get_by_label("Most tokens of an answer").fill("60")
+    await page.get_by_role("button", name="Done").click()
+    await ask(page, "Tell me something")
+    body = page.locator(".turn.assistant .body")
+    await expect(body).not_to_be_empty()
+    short = len(await body.inner_text())
+    await page.wait_for_function(
+        "n => document.querySelector('.turn.assistant .body').innerText.length > n", arg=short + 10
+    )
+    assert await page.locator(".turn.assistant").get_attribute("data-state") == "live", "it grew while it was made"
+    whole = await answer(page, "done")
+    assert len(whole) > short + 10
+    facts = await page.locator(".facts").inner_text()
+    assert re.search(r"first token \d+(\.\d+)? m?s", facts)
+    assert re.search(r"speed \d+\.\d tokens/s", facts)
+    assert "length 60 tokens" in facts
+    assert "worker adapter-0" in facts
+    assert "cut at the token limit" in facts
+    await expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
+async def test_shift_enter_makes_a_line_and_an_empty_question_is_not_sent(
+    page: Page, engine_mesh: MeshProcesses
+) -> None:
+    await opened(page, engine_mesh)
+    question = page.get_by_label("Your question")
+    await question.press("Enter")
+    await question.type("one")
+    await question.press("Shift+Enter")
+    await question.type("two")
+    assert await page.locator(".turn").count() == 0
+    await question.press("Enter")
+    assert await page.locator(".turn.user .body").inner_text() == "one\ntwo"
+
+
+async def test_a_stopped_answer_keeps_its_text_and_the_conversation_goes_on(
+    page: Page, engine_mesh: MeshProcesses
+) -> None:
+    await opened(page, engine_mesh)
+    await ask(page, "Tell me a very long story")
+    await expect(page.locator(".turn.assistant .body")).not_to_be_empty()
+    await page.get_by_role("button", name="Stop the answer").click()
+    partial = await answer(page, "stopped")
+    assert partial
+    await ask(page, "Go on")
+    await expect(page.locator(".turn.assistant")).to_have_count(2)
+    await page.locator(".turn.assistant >> nth=1 >> .body").wait_for()
+    await page.keyboard.press("Escape")
+    await answer(page, "stopped")
+    assert await page.locator(".turn.assistant .body").first.inner_text() == partial
+    await page.get_by_role("button", name="Ask again").click()
+    await expect(page.locator(".turn.assistant")).to_have_count(2)
+    await page.keyboard.press("Escape")
+
+
+async def test_a_reload_keeps_the_conversation_and_what_had_come_of_an_answer(
+    page: Page, engine_mesh: MeshProcesses
+) -> None:
+    await opened(page, engine_mesh)
+    await ask(page, "Tell me a very long story")
+    await expect(page.locator(".turn.assistant .body")).not_to_be_empty()
+    seen = await page.locator(".turn.assistant .body").inner_text()
+    await page.reload()
+    await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=_MS)
+    assert await page.locator(".turn.user .body").inner_text() == "Tell me a very long story"
+    assert (await answer(page, "stopped")).startswith(seen[:20])
+    await page.get_by_role("button", name="New chat").click()
+    await expect(page.locator(".turn")).to_have_count(0)
+    await expect(page.get_by_role("heading", name="Ask the mesh")).to_be_visible()
+
+
+async def test_a_lost_connection_is_told_and_comes_back_by_itself(page: Page, engine_mesh: MeshProcesses) -> None:
+    routes: list[WebSocketRoute] = []
+
+    def through(route: WebSocketRoute) -> None:
+        route.connect_to_server()
+        routes.append(route)
+
+    await page.route_web_socket(re.compile(r"/v1/stream"), through)
+    await opened(page, engine_mesh)
+    await ask(page, "Tell me a very long story")
+    await expect(page.locator(".turn.assistant .body")).not_to_be_empty()
+    await routes[-1].close(code=1001, reason="gone")
+    await answer(page, "failed")
+    await expect(page.locator(".trouble")).to_contain_text("gone")
+    await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=_MS)
+    assert len(routes) >= 2
+    await page.get_by_role("button", name="Ask again").click()
+    await expect(page.locator(".turn.assistant")).to_have_count(1)
+    await expect(page.locator(".turn.assistant .body")).not_to_be_empty()
+    await page.keyboard.press("Escape")
+    await answer(page, "stopped")
+
+
+async def test_an_error_says_what_to_do(page: Page, engine_mesh: MeshProcesses) -> None:
+    await opened(page, engine_mesh)
+    await page.evaluate(
+        """() => { const o = document.querySelector('#model option'); o.value = o.textContent = 'no-such-model'; }"""
+    )
+    await ask(page, "Hello")
+    await answer(page, "failed")
+    await expect(page.locator(".trouble")).to_contain_text("no worker serves the model 'no-such-model'")
+    await expect(page.locator(".trouble")).to_contain_text("Choose another model above.")
+
+
+async def test_an_answer_cannot_become_markup(page: Page, engine_mesh: MeshProcesses) -> None:
+    await opened(page, engine_mesh)
+    text = "# Title\\n\\n- <img src=x onerror=alert(1)>\\n- **b** and `c`\\n\\n```py\\nprint('<b>')\\n```\\n1. one\\n2. two"
+    html = await page.evaluate(
+        f"""async () => {{ const {{ render }} = await import('/markup.js'); const box = document.createElement('div');
+        box.append(render("{text}")); return box.innerHTML; }}"""
+    )
+    assert "<img" not in html
+    assert "<h3>Title</h3>" in html
+    assert "<strong>b</strong> and <code>c</code>" in html
+    assert "print('&lt;b&gt;')" in html
+    assert '<ol start="1"><li>one</li><li>two</li></ol>' in html
+
+
+async def test_everything_has_a_name_and_is_reached_by_keyboard(page: Page, engine_mesh: MeshProcesses) -> None:
+    await opened(page, engine_mesh)
+    unnamed = await page.evaluate(
+        """() => [...document.querySelectorAll('button, input, select, textarea')].filter(
+        (e) => !(e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label'))).map((e) => e.outerHTML)"""
+    )
+    assert unnamed == []
+    await page.locator("body").press("Tab")
+    seen = set()
+    for _ in range(14):
+        seen.add(await page.evaluate("document.activeElement.id || document.activeElement.className"))
+        await page.keyboard.press("Tab")
+    assert {"model", "new", "settings-open", "theme", "question"} <= seen
+
+
+async def test_a_mesh_with_keys_asks_for_one_and_survives_the_death_of_its_edge(page: Page, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"keys:\n  - {{hash: {hash_key('sesame')}, tenant: acme}}\n")
+    mesh = MeshProcesses(tmp_path / "mesh", environment={"STREAMWAY_API_KEYS_FILE": str(keys)})
+    try:
+        await page.goto(mesh.edge_url)
+        await expect(page.locator("#connection")).to_have_attribute("data-state", "refused", timeout=_MS)
+        await page.get_by_label("API key").fill("sesame")
+        await page.get_by_role("button", name="Done").click()
+        await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=_MS)
+        mesh.kill("edge-0")
+        await expect(page.locator("#connection")).not_to_have_attribute("data-state", "open", timeout=_MS)
+        await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=_MS)
+        await ask(page, "Hello")
+        assert await answer(page, "done")
+    finally:
+        mesh.close()

@@ -1,0 +1,149 @@
+"""Clients that know only the wire: a raw HTTP stream that can be cut, and a WebSocket by the `websockets` package."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+import websockets
+from websockets.asyncio.client import ClientConnection
+
+
+class RawRequest:
+    """One HTTP/1.1 request on a socket of its own, so that a test can cut or half-close it.
+
+    Every one is listed in `made`, and a fixture closes what a test left open.
+    """
+
+    made: ClassVar[list[RawRequest]] = []
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        RawRequest.made.append(self)
+        self.reader = reader
+        self.writer = writer
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    @classmethod
+    async def post(cls, url: str, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None) -> Self:
+        """Sends a JSON request and reads the response's head."""
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=64 * 1024 * 1024)
+        payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+        head = {
+            "Host": parts.netloc,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(payload)),
+            **(headers or {}),
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        writer.write(f"POST {parts.path} HTTP/1.1\r\n{lines}\r\n".encode() + payload)
+        return cls(reader, writer)
+
+    async def head(self) -> int:
+        """Reads the response's head; returns the status."""
+        status_line = await self.reader.readline()
+        self.status = int(status_line.split()[1])
+        while (line := await self.reader.readline()) not in (b"\r\n", b""):
+            name, _, value = line.decode().partition(":")
+            self.headers[name.strip().lower()] = value.strip()
+        return self.status
+
+    async def body(self) -> bytes:
+        """The whole body by its length or its chunks."""
+        if "content-length" in self.headers:
+            return await self.reader.readexactly(int(self.headers["content-length"]))
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The pieces of a chunked body."""
+        while size := int((await self.reader.readline()).split(b";")[0], 16):
+            yield await self.reader.readexactly(size)
+            await self.reader.readline()
+
+    async def events(self) -> AsyncIterator[str]:
+        """The `data` of each server-sent event; comments are left out."""
+        block = b""
+        async for chunk in self.chunks():
+            block += chunk
+            while b"\n\n" in block:
+                event, block = block.split(b"\n\n", 1)
+                for line in event.split(b"\n"):
+                    if line.startswith(b"data: "):
+                        yield line[6:].decode()
+
+    def cut(self) -> None:
+        """Drops the TCP connection at once."""
+        self.writer.transport.abort()
+
+
+def chat_body(prompt: str, **fields: Any) -> dict[str, Any]:
+    """A chat completion request for the simulated model."""
+    return {"model": "simulated", "messages": [{"role": "user", "content": prompt}], **fields}
+
+
+class Frames:
+    """The JSON subprotocol on a WebSocket."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    async def send(self, **frame: Any) -> None:
+        await self.socket.send(json.dumps(frame))
+
+    async def receive(self, within_s: float = 20.0) -> dict[str, Any]:
+        frame: dict[str, Any] = json.loads(await asyncio.wait_for(self.socket.recv(), within_s))
+        return frame
+
+    async def open(self, id_: str, prompt: str, **fields: Any) -> None:
+        """Opens a generation of the simulated model unless `model` says otherwise."""
+        fields = {"model": "simulated", "messages": [{"role": "user", "content": prompt}], **fields}
+        await self.send(type="open", id=id_, **fields)
+
+    async def until(self, kind: str, id_: str | None = None, within_s: float = 30.0) -> list[dict[str, Any]]:
+        """Every frame up to the first of `kind` (for generation `id_`), heartbeats left out."""
+        seen: list[dict[str, Any]] = []
+        async with asyncio.timeout(within_s):
+            while True:
+                frame = await self.receive(within_s)
+                if frame["type"] == "heartbeat":
+                    continue
+                seen.append(frame)
+                if frame["type"] == kind and (id_ is None or frame.get("id") == id_):
+                    return seen
+
+
+@asynccontextmanager
+async def frames(url: str, **options: Any) -> AsyncIterator[Frames]:
+    """A WebSocket on which `hello` has been read."""
+    async with websockets.connect(
+        url, subprotocols=[websockets.Subprotocol("streamway.v1.json")], max_size=None, **options
+    ) as socket:
+        client = Frames(socket)
+        hello = await client.receive()
+        assert hello["type"] == "hello", hello
+        yield client
+
+
+def text_of(seen: list[dict[str, Any]], id_: str | None = None, choice: int = 0) -> str:
+    """The text of one choice in frames as they came."""
+    return "".join(
+        frame["text"]
+        for frame in seen
+        if frame["type"] == "token" and (id_ is None or frame["id"] == id_) and frame.get("choice", 0) == choice
+    )
+
+
+def assert_positions_tile(seen: list[dict[str, Any]], id_: str | None = None) -> None:
+    """Positions are 1, 2, 3 … without gap or repeat, merged frames counted by their range."""
+    expected = 1
+    for frame in seen:
+        if "position" not in frame or (id_ is not None and frame.get("id") != id_):
+            continue
+        first = frame.get("first_position", frame["position"])
+        assert first == expected, f"position {first} came where {expected} was due: {frame}"
+        expected = frame["position"] + 1

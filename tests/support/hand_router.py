@@ -1,0 +1,140 @@
+"""A real gRPC RouterService that a test steers: a router without admission, cache or lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+
+from streamway.config import SharedSettings
+from streamway.errors import StreamwayError, to_status
+from streamway.rpc import MeshServer, MountedService
+from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
+
+
+class HandRouter(router_pb2_grpc.RouterServiceServicer):
+    """Answers each open with what `answer` returns; None is silence. Remembers what it was asked.
+
+    By default a generation is sent to the worker at `source`.
+    """
+
+    def __init__(self, source: str = "", worker: str = "hand") -> None:
+        self.source = source
+        self.worker = worker
+        self.opened: list[common_pb2.GenerationRequest] = []
+        self.deliveries: list[int] = []
+        self.cancelled: list[str] = []
+        self.streams = 0
+        self.models = [router_pb2.Model(name="simulated", workers=1, slots=4, context_tokens=4096)]
+        self.metadata: list[dict[str, Any]] = []
+        self.answer: Callable[[common_pb2.GenerationRequest], list[common_pb2.Event] | None] = self.locate
+        self._outboxes: list[asyncio.Queue[list[common_pb2.Event] | None]] = []
+        self._news = asyncio.Event()
+
+    def locate(self, request: common_pb2.GenerationRequest) -> list[common_pb2.Event]:
+        """`accepted`, and the worker has the rest."""
+        return [accepted(request, self.worker, self.source)]
+
+    def say(self, *events: common_pb2.Event) -> None:
+        """Sends events on every stream."""
+        for outbox in self._outboxes:
+            outbox.put_nowait(list(events))
+
+    def break_streams(self) -> None:
+        """Ends every Connect stream; the server stays."""
+        for outbox in self._outboxes:
+            outbox.put_nowait(None)
+
+    async def asked(self, number: int = 1, within_s: float = 10.0) -> common_pb2.GenerationRequest:
+        """The `number`-th request that was opened, counted from 1; waits for it."""
+        await self.until(lambda: len(self.opened) >= number, within_s)
+        return self.opened[number - 1]
+
+    async def until(self, true: Callable[[], bool], within_s: float = 10.0) -> None:
+        """Waits until something that this router is told makes `true` hold."""
+        async with asyncio.timeout(within_s):
+            while not true():
+                self._news.clear()
+                await self._news.wait()
+
+    async def Connect(
+        self, requests: AsyncIterator[router_pb2.ConnectRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[router_pb2.ConnectResponse]:
+        self.streams += 1
+        self.metadata.append(dict(context.invocation_metadata() or ()))
+        outbox: asyncio.Queue[list[common_pb2.Event] | None] = asyncio.Queue()
+        self._outboxes.append(outbox)
+        self._news.set()
+
+        async def listen() -> None:
+            async for request in requests:
+                for command in request.commands:
+                    self._obey(command, outbox)
+
+        task = asyncio.get_running_loop().create_task(listen())
+        try:
+            while (batch := await outbox.get()) is not None:
+                yield router_pb2.ConnectResponse(events=batch)
+        finally:
+            task.cancel()
+            self._outboxes.remove(outbox)
+
+    async def ListModels(
+        self, request: router_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.ListModelsResponse:
+        return router_pb2.ListModelsResponse(models=self.models)
+
+    def _obey(
+        self, command: router_pb2.ConnectCommand, outbox: asyncio.Queue[list[common_pb2.Event] | None]
+    ) -> None:
+        if command.HasField("open"):
+            self.opened.append(command.open.request)
+            self.deliveries.append(command.open.delivery)
+            events = self.answer(command.open.request)
+            if events:
+                outbox.put_nowait(events)
+        else:
+            self.cancelled.append(command.cancel.generation)
+        self._news.set()
+
+
+class RouterServer:
+    """The servicer on a real server."""
+
+    def __init__(self, router: HandRouter, shared: SharedSettings, port: int = 0) -> None:
+        mounted = MountedService(
+            "streamway.v1.RouterService", router, router_pb2_grpc.add_RouterServiceServicer_to_server
+        )
+        self._server = MeshServer("127.0.0.1", port, shared, [mounted])
+
+    @property
+    def address(self) -> str:
+        return self._server.address
+
+    async def start(self) -> str:
+        await self._server.start()
+        await self._server.serving(True)
+        return self.address
+
+    async def stop(self) -> None:
+        await self._server.stop(0)
+
+
+def accepted(request: common_pb2.GenerationRequest, worker: str, source: str, **fields: Any) -> common_pb2.Event:
+    said = common_pb2.Accepted(
+        worker=worker,
+        source=source,
+        durability=common_pb2.DURABILITY_OFF,
+        cursor="0-1",
+        model=request.model,
+        session=request.session,
+        **{"cache": "miss", "route": "home", **fields},
+    )
+    return common_pb2.Event(generation=request.generation, position=1, accepted=said)
+
+
+def refused(request: common_pb2.GenerationRequest, error: StreamwayError) -> common_pb2.Event:
+    problem = common_pb2.Error(status=to_status(error))
+    return common_pb2.Event(generation=request.generation, position=1, error=problem)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+
+from redis.asyncio import Redis
+
+from streamway.runtime.clock import SystemClock
+from streamway.valkey import keys
+from streamway.valkey.leases import Lease, list_leases
+
+
+class Clock:
+    """Time as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def unix(self) -> float:
+        return self.now
+
+
+async def test_a_lease_shows_its_fields_until_it_is_released(valkey: Redis) -> None:
+    clock, load = SystemClock(), {"running": "0"}
+    lease = Lease(valkey, clock, "worker", "a", lambda: {"address": "x:1", **load})
+    await lease.renew()
+    load["running"] = "7"
+    await lease.renew()
+    assert await list_leases(valkey, clock, "worker") == {"a": {"address": "x:1", "running": "7"}}
+    assert await list_leases(valkey, clock, "router") == {}
+    await lease.release()
+    assert await list_leases(valkey, clock, "worker") == {}
+    assert await valkey.exists(keys.lease("worker", "a"), keys.lease_index("worker")) == 0
+
+
+async def test_a_lease_that_is_not_renewed_ends(valkey: Redis) -> None:
+    clock = Clock()
+    lease = Lease(valkey, clock, "worker", "a", lambda: {"address": "x:1"}, lease_s=3.0)
+    await lease.renew()
+    assert 0 < await valkey.pttl(keys.lease("worker", "a")) <= 3000
+    clock.now += 2.9
+    assert "a" in await list_leases(valkey, clock, "worker")
+    clock.now += 0.2
+    assert await list_leases(valkey, clock, "worker") == {}
+
+
+async def test_whoever_was_gone_for_a_minute_leaves_the_index(valkey: Redis) -> None:
+    clock = Clock()
+    await Lease(valkey, clock, "worker", "a", lambda: {"x": "1"}).renew()
+    clock.now += 64
+    await Lease(valkey, clock, "worker", "b", lambda: {"x": "1"}).renew()
+    assert await valkey.zrange(keys.lease_index("worker"), 0, -1) == [b"b"]
+
+
+async def test_a_held_lease_is_renewed_each_third_of_its_time(valkey: Redis) -> None:
+    renewals = 0
+
+    def fields() -> dict[str, str]:
+        nonlocal renewals
+        renewals += 1
+        return {"n": str(renewals)}
+
+    lease = Lease(valkey, SystemClock(), "worker", "a", fields, lease_s=0.6)
+    holding = asyncio.get_running_loop().create_task(lease.hold())
+    await asyncio.sleep(0.9)
+    assert 4 <= renewals <= 6
+    assert "a" in await list_leases(valkey, SystemClock(), "worker")
+    holding.cancel()
+    await asyncio.wait({holding})
+
+
+async def test_holding_and_releasing_survive_a_store_that_does_not_answer() -> None:
+    nowhere = Redis.from_url("unix:///nonexistent/valkey.sock")
+    lease = Lease(nowhere, SystemClock(), "worker", "a", lambda: {"x": "1"}, lease_s=0.3)
+    holding = asyncio.get_running_loop().create_task(lease.hold())
+    await asyncio.sleep(0.4)
+    assert not holding.done()
+    holding.cancel()
+    await asyncio.wait({holding})
+    await lease.release()
+    await nowhere.aclose()

@@ -1,0 +1,36 @@
+"""The generated pages tell every setting and every error, and each setting is told well."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.generate_docs import configuration, errors, settings_classes
+from streamway.config import SERVICE_PREFIXES
+from streamway.errors import TABLE, reason_name
+
+CLASSES = list(settings_classes())
+FIELDS = [(kind, name) for kind in CLASSES for name in kind.model_fields]
+
+
+def test_every_reason_and_every_setting_is_on_its_page() -> None:
+    page = errors()
+    assert all(f"| `{reason_name(reason)}` |" in page for reason in TABLE)
+    page = configuration()
+    assert all(f"| `{f'{kind.prefix()}{name}'.upper()}` |" in page for kind, name in FIELDS)
+
+
+@pytest.mark.parametrize("kind", CLASSES[1:], ids=lambda kind: kind.section)
+def test_every_section_is_known_to_the_loader(kind) -> None:
+    assert SERVICE_PREFIXES[kind.section] == kind.prefix()
+
+
+@pytest.mark.parametrize(("kind", "name"), FIELDS, ids=lambda part: getattr(part, "section", part))
+def test_a_setting_has_a_sentence_and_a_default_that_is_in_its_own_range(kind, name: str) -> None:
+    field = kind.model_fields[name]
+    assert (field.description or "").endswith((".", ")")), "a description is a sentence"
+    assert not field.is_required()
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.section)
+def test_defaults_are_valid(kind) -> None:
+    kind.model_validate(kind().model_dump())
