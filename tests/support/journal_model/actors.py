@@ -26,7 +26,6 @@ from streamway.lanes.task import TaskCopy
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.session import LinkLost, StoreRefused
-
 from tests.support.journal_model.wire import Actor, ModelSession
 
 GENERATION = "g"

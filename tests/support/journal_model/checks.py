@@ -9,7 +9,6 @@ from streamway.journal.line import Line
 from streamway.lanes.task import TaskCopy
 from streamway.valkey import keys
 from streamway.valkey.session import Argument, Reply
-
 from tests.support.journal_model.actors import GENERATION, Reader, Worker, World, token_text
 from tests.support.journal_model.store import ModelStore
 

@@ -22,7 +22,6 @@ from streamway.journal.signals import Place
 from streamway.journal.transitions import State
 from streamway.lanes.task import TaskCopy
 from streamway.valkey.session import LinkLost, Session, Sessions
-
 from tests.support.journal_model.actors import Build
 
 # --- Names

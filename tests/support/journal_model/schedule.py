@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from streamway.journal.entries import Kind
 from streamway.valkey import keys
 from streamway.valkey.session import Argument
-
 from tests.support.journal_model.actors import Build, Reader, ReclaimerActor, Router, Worker, World
 from tests.support.journal_model.checks import Watch, channel_of, check_end
 from tests.support.journal_model.store import ModelStore

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hiredis
+
 from streamway.journal import functions
 from streamway.valkey.session import Argument, Reply
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 import hiredis
-from streamway.valkey.session import Argument, LinkLost, Reply, StoreRefused
 
+from streamway.valkey.session import Argument, LinkLost, Reply, StoreRefused
 from tests.support.journal_model.store import ModelStore
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from streamway.journal import signals as s
 from streamway.journal.channel import Begun, Channel, ProtocolViolation
 from streamway.journal.cursor import Cursor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from streamway.journal import START, Behind, Continues, Cursor, Diverged, Kind, Line, Merger, NotRecovered, Verdict
 from streamway.journal.merge import ChannelView, judge
 

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from streamway.errors import Malformed
 from streamway.journal import Cursor, Entry, Kind, Line, decode_events, encode_events, rebuild
 from streamway.journal.entries import Begin, attempt_of, on_line

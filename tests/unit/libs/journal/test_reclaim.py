@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from streamway.journal.entries import Begin, Entry, Kind, Tail
 from streamway.journal.line import Line
 from streamway.journal.reclaim import Drop, Fate, GiveUp, Requeue, Why, decide
