@@ -86,9 +86,7 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
     ) -> router_pb2.ListModelsResponse:
         return router_pb2.ListModelsResponse(models=self.models)
 
-    def _obey(
-        self, command: router_pb2.ConnectCommand, outbox: asyncio.Queue[list[common_pb2.Event] | None]
-    ) -> None:
+    def _obey(self, command: router_pb2.ConnectCommand, outbox: asyncio.Queue[list[common_pb2.Event] | None]) -> None:
         if command.HasField("open"):
             self.opened.append(command.open.request)
             self.deliveries.append(command.open.delivery)
