@@ -9,7 +9,8 @@ The tree, all in `catalogue`; `table` holds one row per reason, `translate` the 
     ├── QueueFull, TooManyGenerations, NoWorkers, QueueTimeout                        not now
     ├── DeadlineExceeded, Cancelled, SlowConsumer, GoingAway                          the reader or the end
     ├── EngineRejected, EngineFailed                                                  the engine
-    └── WorkerLost, StoreUnavailable, RouterUnavailable, Internal                     the mesh
+    ├── WorkerLost, TakeoverUnsupported, TokenGap, TooManyAttempts                    a stream that cannot go on
+    └── StoreUnavailable, RouterUnavailable, Internal                                 the mesh
 """
 
 from streamway.errors.catalogue import (
@@ -33,7 +34,10 @@ from streamway.errors.catalogue import (
     SlowConsumer,
     StoreUnavailable,
     StreamwayError,
+    TakeoverUnsupported,
+    TokenGap,
     TooLarge,
+    TooManyAttempts,
     TooManyGenerations,
     Unauthenticated,
     WorkerLost,
@@ -64,7 +68,10 @@ __all__ = [
     "SlowConsumer",
     "StoreUnavailable",
     "StreamwayError",
+    "TakeoverUnsupported",
+    "TokenGap",
     "TooLarge",
+    "TooManyAttempts",
     "TooManyGenerations",
     "Unauthenticated",
     "WorkerLost",

@@ -241,3 +241,34 @@ class Internal(StreamwayError):
 
 def _printable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+class TakeoverUnsupported(StreamwayError):
+    reason = Reason.ERROR_REASON_TAKEOVER_UNSUPPORTED
+
+    def __init__(self, worker: str, why: str) -> None:
+        super().__init__(
+            f"worker {worker!r} is gone, and another cannot continue this answer honestly: {why}; ask again",
+            retry_after_s=1.0,
+            worker=worker,
+            why=why,
+        )
+
+
+class TokenGap(StreamwayError):
+    reason = Reason.ERROR_REASON_TOKEN_GAP
+
+    def __init__(self, worker: str, waited_s: float) -> None:
+        super().__init__(
+            f"worker {worker!r} gave nothing for {waited_s:.0f} s in mid-answer", retry_after_s=1.0, worker=worker
+        )
+
+
+class TooManyAttempts(StreamwayError):
+    reason = Reason.ERROR_REASON_TOO_MANY_ATTEMPTS
+
+    def __init__(self, attempts: int) -> None:
+        super().__init__(
+            f"this generation brought down {attempts} workers and was given up; an operator finds it in the dead lane",
+            attempts=attempts,
+        )

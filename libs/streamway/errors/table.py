@@ -81,6 +81,13 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_EVENTS_EXPIRED: Row(
         _C.OUT_OF_RANGE, 410, _BAD, 1008, False, "the worker no longer remembers these events"
     ),
+    Reason.ERROR_REASON_TAKEOVER_UNSUPPORTED: Row(
+        _C.ABORTED, 502, _SERVER, 1011, True, "the worker is gone and no other can continue this answer honestly"
+    ),
+    Reason.ERROR_REASON_TOKEN_GAP: Row(_C.UNAVAILABLE, 502, _SERVER, 1011, True, "tokens stopped in mid-answer"),
+    Reason.ERROR_REASON_TOO_MANY_ATTEMPTS: Row(
+        _C.ABORTED, 502, _SERVER, 1011, False, "the task was tried too often and lies in the dead lane"
+    ),
     Reason.ERROR_REASON_INTERNAL: Row(_C.INTERNAL, 500, _SERVER, 1011, False, "a fault of Streamway's own"),
 }
 
