@@ -42,6 +42,7 @@ class Build:
     begin: Callable[..., Awaitable[Any]] = begin_call
     read: Callable[..., Awaitable[Read]] = read_channel
     random_bits: bool = True
+    look_at_own: bool = True
     scripts: dict[str, str] = field(default_factory=dict)
 
 
@@ -179,8 +180,8 @@ class Call:
 
     def _deliver(self, events: list[common_pb2.Event], line: Line | None) -> None:
         for reader in self.worker.world.readers:
-            for event in events:
-                reader.mailbox.append((event, line))
+            mailbox = reader.mailboxes.setdefault(self.worker.name, deque())
+            mailbox.extend((event, line) for event in events)
 
 
 class _Listener:
@@ -234,7 +235,8 @@ class Worker(Actor):
 
     def look_at_own(self) -> None:
         """A read that seemed lost may have been executed later: what it gave is pending here and known to nobody."""
-        self.spawn(self._read("0"))
+        if self.world.build.look_at_own:
+            self.spawn(self._read("0"))
 
     async def _read(self, start: str) -> None:
         session = await self.session()
@@ -333,7 +335,8 @@ class Reader(Actor):
         super().__init__(store, name)
         self.world = world
         self.merger = world.build.merger()
-        self.mailbox: deque[tuple[common_pb2.Event, Line | None]] = deque()
+        # What each worker has sent on its stream, in order; streams of different workers overtake one another.
+        self.mailboxes: dict[str, deque[tuple[common_pb2.Event, Line | None]]] = {}
         self.text: list[tuple[int, int, str]] = []
         self.told: list[str] = []
         self.catching_up = False
@@ -342,7 +345,7 @@ class Reader(Actor):
     def forget(self) -> None:
         """The edge dies; the client comes back to another one with its cursor."""
         self.merger = self.world.build.merger(self.merger.cursor)
-        self.mailbox.clear()
+        self.mailboxes.clear()
         self.catching_up = False
         self.wants_channel = True
 
@@ -353,10 +356,14 @@ class Reader(Actor):
     def on_lost(self) -> None:
         self.catching_up = False
 
-    def take(self) -> None:
+    def take(self, worker: str) -> None:
         """One live event arrives."""
-        event, line = self.mailbox.popleft()
+        event, line = self.mailboxes[worker].popleft()
         self._receive(event, line)
+
+    def miss(self, worker: str) -> None:
+        """One never does."""
+        self.mailboxes[worker].popleft()
 
     def catch_up(self) -> None:
         self.catching_up = True

@@ -89,15 +89,15 @@ def cursor_is_a_position() -> Build:
 # --- Begin
 
 
+def own_pending_after_reconnect_only() -> Build:
+    """A worker looks at what is pending under its name when it connects, and never again."""
+    return Build(look_at_own=False)
+
+
 def own_begin_is_stale() -> Build:
     """Asked again, begin does not know its own epoch, and whoever is told stale acknowledges."""
     source = BEGIN.source.replace("if epoch == ARGV[1] then", "if false then")
     return Build(scripts={BEGIN.sha: source}, reclaimer=_AnyStaleIsDone)
-
-
-def begin_again_appends() -> Build:
-    """Asked again, begin starts the same epoch anew where the store has lost it: maybe at another position."""
-    return Build(scripts={BEGIN.sha: BEGIN.source.replace("if ARGV[6] == '1' then", "if false then")})
 
 
 def begin_ignores_higher_attempts() -> Build:
@@ -522,8 +522,8 @@ MUTANTS: dict[str, Callable[[], Build]] = {
         epoch_without_random_bits,
         ref_is_the_place,
         cursor_is_a_position,
+        own_pending_after_reconnect_only,
         own_begin_is_stale,
-        begin_again_appends,
         begin_ignores_higher_attempts,
         read_then_begin,
         begin_without_copy,

@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from streamway.journal.entries import Kind
 from streamway.valkey import keys
@@ -76,7 +77,7 @@ class Model:
             if wire.replies:
                 yield 2.0, f"{actor.name} reply", wire.deliver_next
             if wire.requests or wire.replies:
-                yield 2.0, f"{actor.name} moves on", lambda w=wire: self._move(w)
+                yield 2.0, f"{actor.name} moves on", partial(self._move, wire)
         for worker in self.workers:
             if worker.alive and not worker.paused:
                 if worker.wire is not None and not worker.polling:
@@ -89,20 +90,21 @@ class Model:
                         yield (
                             2.0,
                             f"{worker.name} call {call.number} makes {tokens}",
-                            lambda c=call, n=tokens: c.make(n),
+                            partial(call.make, tokens),
                         )
         for reader in self.readers:
-            if reader.mailbox:
-                yield 2.0, f"{reader.name} live event", reader.take
-                yield 0.2 * self.rate["reader"], f"{reader.name} misses one", reader.mailbox.popleft
+            for worker, mailbox in reader.mailboxes.items():
+                if mailbox and not reader.paused:
+                    yield 2.0, f"{reader.name} event of {worker}", partial(reader.take, worker)
+                    yield 0.2 * self.rate["reader"], f"{reader.name} misses one", partial(reader.miss, worker)
             if world.promised and not reader.catching_up and reader.wire is not None:
                 yield 1.0 if reader.wants_channel else 0.1, f"{reader.name} reads the channel", reader.catch_up
         for queue in self.late:
-            yield 1.0, f"late {queue[0][0]}", lambda q=queue: self._run_late(q)
+            yield 1.0, f"late {queue[0][0]}", partial(self._run_late, queue)
         if self.rate["sweep"]:
             for reclaimer in self.reclaimers:
                 if reclaimer.alive and not reclaimer.paused and not reclaimer.busy and reclaimer.wire is not None:
-                    yield 1.0 * self.rate["sweep"], f"{reclaimer.name} sweeps", lambda r=reclaimer: self._sweep(r)
+                    yield 1.0 * self.rate["sweep"], f"{reclaimer.name} sweeps", partial(self._sweep, reclaimer)
         if self.rate["loss"] and world.promised:
             yield 0.15 * self.rate["loss"], "the store loses writes", self._lose
         if world.timers:
@@ -218,9 +220,10 @@ class Model:
                     call.make(2)
                     moved = True
         for reader in self.readers:
-            while reader.mailbox:
-                reader.take()
-                moved = True
+            for worker, mailbox in reader.mailboxes.items():
+                while mailbox:
+                    reader.take(worker)
+                    moved = True
         self.watch.step()
         return moved
 
