@@ -3,18 +3,24 @@
     class Reader:                                             # an AttachSink
         def event(self, event, kind): ...                     # each event once, in order; kind = event.WhichOneof("event")
         def lost(self, error, delivered_until): ...           # instead of a terminal event: the worker is gone for good
+        def gap(self): ...                                    # or this: what comes next is not here, read the channel
 
     client = AttachClient("127.0.0.1:7010", "adapter-0", shared, scope, after_batch=flush_sockets)
-    number = client.subscribe(generation, after=1, view=View.VIEW_LIVE, sink=Reader())
+    number = client.subscribe(generation, Cursor(0, 1), View.VIEW_LIVE, Reader())
     client.cancel(generation)                                 # abort; the terminal event still comes
     client.unsubscribe(number)                                # stop reading; nothing is called any more
     await client.close()
 
 Nothing here blocks or raises: commands are queued and sent in batches; sinks are called on the event loop while a batch is
-read, then `after_batch` once. A subscription ends by itself after its terminal event ("finished" or "error") or `lost`.
+read, then `after_batch` once. A subscription ends by itself after its terminal event ("finished" or "error"), `lost` or `gap`.
 
 A broken stream is opened again for `reattach_s`, and each generation is subscribed after the last position that was
-delivered, so that a sink sees no gap and no repetition. If the worker does not come back, every sink gets `lost`.
+delivered, so that a sink sees no gap and no repetition. If the worker does not come back, every sink gets `lost`. A worker
+sends at least a sign of life each 2 s to whom it has subscriptions of: when nothing comes for `silence_s`, the stream is torn
+down and opened once more, since a stopped process or a cut network breaks nothing by itself.
+
+Events are judged by `journal.Merger`: what a worker that was replaced goes on to say is dropped. An error event with epoch 0
+is about the subscription, not a part of the generation.
 
 An event belongs to its batch: a sink that keeps one keeps the whole batch in memory; copy or serialise what must last.
 """
@@ -30,8 +36,10 @@ import grpc
 import grpc.aio
 import structlog
 
+from streamway.attach.lines import line_of
 from streamway.config.shared import SharedSettings
 from streamway.errors import Internal, StreamwayError, WorkerLost, from_rpc_error
+from streamway.journal import Cursor, Merger, Verdict
 from streamway.rpc import mesh_metadata, open_channel, own_call
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
@@ -39,6 +47,10 @@ from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 _log = structlog.get_logger("attach")
 
 MOST_COMMANDS: Final = 1000
+# Three signs of life may be missed.
+SILENCE_S: Final = 6.0
+DELIVER: Final = Verdict.DELIVER
+DROP: Final = Verdict.DROP
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 # A stream that brought something, or lasted this long, was a real one: the next break is a new outage.
@@ -65,17 +77,23 @@ class AttachSink(Protocol):
         """The worker is gone, and nothing follows. `delivered_until` is the last position this sink got, 0 for none."""
         ...
 
+    def gap(self) -> None:
+        """Nothing follows: the worker's next event is not the one behind the cursor, or continues another text."""
+        ...
+
 
 class _Subscription:
     """What must be known to subscribe again."""
 
-    __slots__ = ("deliver", "generation", "last", "sink", "view", "wait_ms")
+    __slots__ = ("deliver", "generation", "judges", "merger", "sink", "view", "wait_ms")
 
     def __init__(
-        self, generation: str, after: int, view: inference_pb2.View.ValueType, sink: AttachSink, wait_ms: int
+        self, generation: str, merger: Merger, view: inference_pb2.View.ValueType, sink: AttachSink, wait_ms: int
     ) -> None:
         self.generation = generation
-        self.last = after
+        self.merger = merger
+        # Whoever reads the outcome alone gets one event, which follows nothing.
+        self.judges = view != inference_pb2.VIEW_OUTCOME
         self.view = view
         self.sink = sink
         self.deliver = sink.event
@@ -97,12 +115,14 @@ class AttachClient:
         scope: TaskScope,
         *,
         reattach_s: float = 5.0,
+        silence_s: float = SILENCE_S,
         after_batch: Callable[[], None] | None = None,
     ) -> None:
         self.address = address
         self.worker = worker
         self._loop = asyncio.get_running_loop()
         self._reattach_s = reattach_s
+        self._silence_s = silence_s
         self._after_batch = after_batch
         self._scope = scope
         self._metadata = mesh_metadata(shared)
@@ -118,6 +138,9 @@ class AttachClient:
         self._wake = asyncio.Event()
         self._open = False
         self._proven = False
+        # When the stream last brought anything, and whether it was torn down because it did not.
+        self._heard = 0.0
+        self._silent = False
         self._idle_since: float | None = self._loop.time()
         self._task = scope.spawn(self._run(), f"attach-{worker}")
 
@@ -138,16 +161,28 @@ class AttachClient:
         return self._loop.time() - self._idle_since
 
     def subscribe(
-        self, generation: str, after: int, view: inference_pb2.View.ValueType, sink: AttachSink, *, wait_ms: int = 0
+        self,
+        generation: str,
+        after: Cursor | Merger,
+        view: inference_pb2.View.ValueType,
+        sink: AttachSink,
+        *,
+        wait_ms: int = 0,
     ) -> int:
-        """Reads `generation` after a position. Returns the subscription's number on this client."""
+        """Reads `generation` after a cursor. Returns the subscription's number on this client.
+
+        A merger that is given instead is the caller's own: its cursor is always behind the last event the sink got.
+        """
         number = self._last_number
         while True:
             number = number % 0xFFFFFFFF + 1
             if number not in self._subscriptions:
                 break
         self._last_number = number
-        subscription = _Subscription(generation, after, view, sink, wait_ms)
+        merger = after if isinstance(after, Merger) else Merger(after if isinstance(after, Cursor) else Cursor(0, after))
+        subscription = _Subscription(generation, merger, view, sink, wait_ms)
+        if not self._subscriptions:
+            self._heard = self._loop.time()
         self._subscriptions[number] = subscription
         self._readers[generation] = self._readers.get(generation, 0) + 1
         self._idle_since = None
@@ -194,6 +229,9 @@ class AttachClient:
             problem = await self._attach(broken_since + self._reattach_s)
             if problem is None and self._proven:
                 broken_since, pause_s = self._loop.time(), _FIRST_PAUSE_S
+                if self._silent:
+                    # It had its time already; once more, for a network that was cut and is back.
+                    broken_since -= max(0.0, self._reattach_s - self._silence_s / 2)
                 if self._subscriptions:
                     _log.warning("attach_broken", worker=self.worker, subscriptions=len(self._subscriptions))
             left_s = broken_since + self._reattach_s - self._loop.time()
@@ -206,28 +244,30 @@ class AttachClient:
 
     async def _attach(self, until: float) -> StreamwayError | None:
         """Holds one stream until it breaks. Returns an error when trying again is pointless."""
-        self._proven = False
+        again, self._silent, self._proven = self._silent, False, False
         try:
             async with asyncio.timeout_at(until):
                 await self._channel.channel_ready()
         except TimeoutError:
             return WorkerLost(self.worker)
-        opened = self._loop.time()
+        opened = self._heard = self._loop.time()
         try:
             async with own_call(self._stub.Attach(metadata=self._metadata)) as call:
                 self._outbox = [*self._everything_again(), *self._outbox]
                 self._open = True
                 self._wake.set()
                 writer = self._scope.spawn(self._write(call), "write")
+                watch = self._scope.spawn(self._watch(call, until if again else None), "watch")
                 try:
                     await self._read(call)
                 finally:
                     writer.cancel()
+                    watch.cancel()
         except grpc.aio.AioRpcError as broken:
             if broken.code() in _FINAL_CODES:
                 return from_rpc_error(broken, self.worker)
         except asyncio.CancelledError:
-            # grpc.aio raises this also when the *peer* ends the call with CANCELLED, as a stopping server does.
+            # grpc.aio raises this also when the call was cancelled: by the watch, or by a *peer* that stops.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -237,8 +277,25 @@ class AttachClient:
         finally:
             self._open = False
             self._outbox = [command for command in self._outbox if command.HasField("cancel")]
-            self._proven = self._proven or self._loop.time() - opened >= _PROVEN_AFTER_S
+            lasted = self._loop.time() - opened >= _PROVEN_AFTER_S
+            self._proven = self._proven or (lasted and not self._silent)
         return None
+
+    async def _watch(self, call: Any, until: float | None) -> None:
+        """Tears the stream down when it brings nothing. `until` bounds the first sign of one that replaces a silent one."""
+        while True:
+            await asyncio.sleep(self._silence_s / 12)
+            if not self._subscriptions:
+                continue
+            now = self._loop.time()
+            limit = self._heard + self._silence_s
+            if until is not None and not self._proven:
+                limit = min(limit, until)
+            if now >= limit:
+                _log.warning("attach_silent", worker=self.worker, subscriptions=len(self._subscriptions))
+                self._silent = True
+                call.cancel()
+                return
 
     def _everything_again(self) -> list[inference_pb2.AttachCommand]:
         commands: list[inference_pb2.AttachCommand] = []
@@ -266,22 +323,30 @@ class AttachClient:
         # Per-token path: one lookup and one call an event.
         subscriptions = self._subscriptions
         read = call.read
+        now = self._loop.time
         while True:
             response = await read()
             if response is grpc.aio.EOF:
                 return
             self._proven = True
+            self._heard = now()
             called = False
             for event in response.events:
                 subscription = subscriptions.get(event.subscription)
                 if subscription is None:
                     continue
                 position = event.position
-                if position:
-                    if position <= subscription.last:
-                        continue
-                    subscription.last = position
                 kind = event.WhichOneof("event")
+                if position and subscription.judges:
+                    epoch = event.epoch
+                    if epoch or kind != "error":
+                        line = None if kind == "token" else line_of(event, kind or "")
+                        verdict = subscription.merger.receive(epoch, event.first_position or position, position, line)
+                        if verdict is not DELIVER:
+                            if verdict is not DROP:
+                                called = True
+                                self._miss(event.subscription, subscription)
+                            continue
                 if kind in ("finished", "error"):
                     self._end(event.subscription)
                 called = True
@@ -296,7 +361,15 @@ class AttachClient:
     def _drop(self, number: int, subscription: _Subscription) -> None:
         self.unsubscribe(number)
         with contextlib.suppress(Exception):
-            subscription.sink.lost(Internal(), subscription.last)
+            subscription.sink.lost(Internal(), subscription.merger.cursor.position)
+
+    def _miss(self, number: int, subscription: _Subscription) -> None:
+        """What comes next for this reader is not here."""
+        self.unsubscribe(number)
+        try:
+            subscription.sink.gap()
+        except Exception:  # noqa: BLE001 — as above
+            _log.exception("sink_failed", worker=self.worker, of=subscription.generation)
 
     def _give_up(self, error: StreamwayError) -> None:
         """Tells every reader that nothing more will come."""
@@ -306,7 +379,7 @@ class AttachClient:
             _log.warning("worker_lost", worker=self.worker, address=self.address, subscriptions=len(lost))
         for subscription in lost:
             try:
-                subscription.sink.lost(error, subscription.last)
+                subscription.sink.lost(error, subscription.merger.cursor.position)
             except Exception:  # noqa: BLE001 — the other readers must be told too
                 _log.exception("sink_failed", worker=self.worker, of=subscription.generation)
         if lost and self._after_batch is not None:
@@ -335,11 +408,13 @@ class AttachClient:
 
 
 def _subscribe(number: int, subscription: _Subscription) -> inference_pb2.AttachCommand:
+    epoch, position = subscription.merger.cursor
     return inference_pb2.AttachCommand(
         subscribe=inference_pb2.Subscribe(
             subscription=number,
             generation=subscription.generation,
-            after=subscription.last,
+            after=position,
+            after_epoch=epoch,
             view=subscription.view,
             wait_ms=subscription.wait_ms,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from streamway.attach.client import AttachClient
+from streamway.attach.client import SILENCE_S, AttachClient
 from streamway.config.shared import SharedSettings
 from streamway.runtime.tasks import TaskScope
 
@@ -22,12 +22,14 @@ class AttachPool:
         scope: TaskScope,
         *,
         reattach_s: float = 5.0,
+        silence_s: float = SILENCE_S,
         idle_s: float = 60.0,
         after_batch: Callable[[], None] | None = None,
     ) -> None:
         self._shared = shared
         self._scope = scope
         self._reattach_s = reattach_s
+        self._silence_s = silence_s
         self._idle_s = idle_s
         self._after_batch = after_batch
         self._clients: dict[tuple[str, str], AttachClient] = {}
@@ -52,6 +54,7 @@ class AttachPool:
                 self._shared,
                 self._scope,
                 reattach_s=self._reattach_s,
+                silence_s=self._silence_s,
                 after_batch=self._after_batch,
             )
             self._clients[address, worker] = found

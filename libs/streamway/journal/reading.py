@@ -29,13 +29,15 @@ async def read_tail(session: Session, generation: str) -> Tail | None:
 class Read(NamedTuple):
     """What a channel has for a reader. `entries` only when it continues; `more`: they stop short of the tail.
 
-    The first entry may begin at or before the cursor: a `Merger` drops the events the reader has.
+    The first entry may begin at or before the cursor: a `Merger` drops the events the reader has. `oldest` is the first
+    position the channel has, 0 where there is none.
     """
 
     outcome: Resumption
     entries: list[Entry]
     tail: Cursor
     more: bool = False
+    oldest: int = 0
 
 
 async def read_channel(
@@ -55,8 +57,8 @@ async def read_channel(
         view = ChannelView(first, tail.entry.id, tail.entry.kind, tail.line)
     outcome = judge(cursor, view, known)
     if view is None or not isinstance(outcome, Continues):
-        return Read(outcome, [], view.tail if view else START)
+        return Read(outcome, [], view.tail if view else START, oldest=view.oldest if view else 0)
     after = f"({cursor}" if cursor != START else "-"
     entries = parse_entries(await session.call("XRANGE", key, after, str(view.tail), "COUNT", limit))
     reached = entries[-1].id if entries else view.tail
-    return Read(outcome, on_line(entries, view.line), reached, more=reached < view.tail)
+    return Read(outcome, on_line(entries, view.line), reached, reached < view.tail, view.oldest)

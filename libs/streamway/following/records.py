@@ -1,0 +1,50 @@
+"""What the store says of a generation beside its channel: the record, and where its worker is."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from streamway.v1.common_pb2 import Durability
+from streamway.valkey import keys
+from streamway.valkey.session import Session
+
+ENDED_STATES: Final = frozenset({"finished", "failed", "cancelled"})
+_FIELDS: Final = ("state", "worker", "tenant", "model", "session", "durability")
+
+
+class Record(NamedTuple):
+    """`state` is "queued", "running", "finished", "failed" or "cancelled". `worker` is empty for an answer from the cache."""
+
+    state: str
+    worker: str
+    tenant: str
+    model: str
+    session: str
+    durability: Durability.ValueType
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED_STATES
+
+    @property
+    def durable(self) -> bool:
+        """It has, or had, a response channel."""
+        return self.durability != Durability.DURABILITY_OFF
+
+
+async def read_record(session: Session, generation: str) -> Record | None:
+    """None: there is none. Whoever asks for a tenant must compare it. Raises LinkLost or StoreRefused."""
+    row = await session.call("HMGET", keys.generation(generation), *_FIELDS)
+    state, worker, tenant, model, session_key, durability = ((value or b"").decode() for value in row)
+    if not state:
+        return None
+    kept = Durability.ValueType(int(durability)) if durability.isdigit() else Durability.DURABILITY_OFF
+    return Record(state, worker, tenant, model, session_key, kept)
+
+
+async def address_of(session: Session, worker: str) -> str:
+    """The address of a worker while its lease is alive, else "". Raises LinkLost or StoreRefused."""
+    if not worker:
+        return ""
+    address: bytes | None = await session.call("HGET", keys.lease("worker", worker), "address")
+    return (address or b"").decode()
