@@ -1,4 +1,4 @@
-// The console: one conversation with one model, kept in this tab across a reload.
+// The console: one conversation with one model, kept in this tab across a reload, also in the middle of an answer.
 
 import { render } from "./markup.js";
 import { StreamwayClient, randomId } from "./streamway.js";
@@ -21,6 +21,10 @@ const ADVICE = {
   store_unavailable: "Valkey does not answer. Check that it runs, then try again.",
   engine_failed: "The engine broke. Its worker restarts it; try again in a moment.",
   worker_lost: "The worker is gone; another one, or the same after its restart, can answer.",
+  takeover_unsupported: "The worker is gone, and no other can go on with this very answer. Ask again.",
+  token_gap: "The worker fell silent in mid-answer. Ask again.",
+  generation_not_found: "The mesh no longer keeps this answer. Ask again.",
+  events_expired: "The mesh no longer keeps this answer. Ask again.",
   internal: "The log of the edge or router has more under the id in the message.",
 };
 
@@ -35,11 +39,12 @@ function fresh() {
   return { session: randomId(), turns: [] };
 }
 
-// A turn is { role, text } and for an answer also { state, facts, error }; state is live, done, stopped or failed.
+// A turn is { role, text } and for an answer also { state, facts, error, saved }; state is live, done, stopped or failed.
+// `saved` is what streamway.js needs to go on with a live one after a reload.
 function restored() {
   try {
     const kept = JSON.parse(sessionStorage.getItem("streamway.conversation"));
-    for (const turn of kept.turns) if (turn.state === "live") turn.state = "stopped";
+    for (const turn of kept.turns) if (turn.state === "live" && !turn.saved) turn.state = "stopped";
     return kept;
   } catch {
     return null;
@@ -47,8 +52,10 @@ function restored() {
 }
 
 function keep() {
+  if (live) live.turn.saved = live.generation.saved;
   try {
     sessionStorage.setItem("streamway.conversation", JSON.stringify(conversation));
+    sessionStorage.setItem("streamway.restore", client.restoreId);
   } catch {
     // Over the browser's quota: the conversation goes on, a reload loses it.
   }
@@ -78,22 +85,39 @@ function ask(text) {
   answer();
 }
 
-async function answer() {
+function answer() {
   const index = conversation.turns.length;
   const turn = { role: "assistant", text: "", state: "live", facts: {} };
   const request = { model: $("model").value, messages: messages(index), params: params(), session: conversation.session };
   if ($("cache").checked) request.cache = "exact"; // otherwise the router decides
   conversation.turns.push(turn);
-  const view = show(index);
-  const clock = { asked: performance.now(), first: 0, last: 0, units: 0 };
-  const generation = client.open(request);
-  live = { generation, turn };
-  refresh();
+  show(index);
+  follow(index, client.open(request));
   scrollToEnd();
+}
+
+// After a reload: an answer that was being made goes on where it was shown.
+function goOn() {
+  const index = conversation.turns.length - 1;
+  const turn = conversation.turns[index];
+  if (turn?.state !== "live") return;
+  client.restore(sessionStorage.getItem("streamway.restore") ?? "");
+  follow(index, client.resume(turn.saved, turn.text));
+}
+
+async function follow(index, generation) {
+  const turn = conversation.turns[index];
+  const view = views[index];
+  const clock = { asked: performance.now(), first: 0, last: 0, units: 0, before: turn.facts.tokens ?? 0 };
+  live = { generation, turn };
+  keep();
+  refresh();
   for await (const event of generation) {
     take(turn, event, clock);
     view.update();
+    if (event.type === "accepted") keep();
   }
+  delete turn.saved;
   if (live?.generation === generation) live = null;
   if (turn.state === "failed" && !turn.text) announce(turn.error.message);
   else announce(turn.state === "done" ? "The answer is complete." : "The answer was stopped.");
@@ -106,20 +130,31 @@ function take(turn, event, clock) {
   const { facts } = turn;
   if (event.type === "accepted") {
     Object.assign(facts, { worker: event.worker, cache: event.cache, queue: event.queue_position, model: event.model });
+    facts.durable = event.durability !== "off";
   } else if (event.type === "started" || event.type === "taken_over") {
     facts.worker = event.worker;
     facts.queue = 0;
+    if (event.type === "taken_over") {
+      facts.takenFrom = event.from_worker;
+      announce("Another worker goes on with the answer.");
+    }
   } else if (event.type === "token") {
     const now = performance.now();
     clock.first ||= now;
     clock.last = now;
     clock.units += event.position - (event.first_position ?? event.position) + 1;
-    facts.ttft = clock.first - clock.asked;
-    facts.tokens = clock.units;
+    facts.ttft ??= clock.first - clock.asked;
+    facts.tokens = clock.before + clock.units;
     // The first token waits for the prompt, so the rate counts from it on.
     const seconds = (clock.last - clock.first) / 1000;
     facts.rate = clock.units > 1 && seconds > 0.05 ? (clock.units - 1) / seconds : 0;
+    facts.undurable = Boolean(event.not_durable);
     turn.text += event.text;
+  } else if (event.type === "diverged") {
+    turn.text = event.text;
+    announce("The mesh lost the end of this answer; it is made again from there.");
+  } else if (event.type === "resumed") {
+    if (!event.recovered) facts.gap = true;
   } else if (event.type === "finished") {
     turn.state = "done";
     facts.finish = event.finish_reason;
@@ -183,6 +218,11 @@ function factsOf({ facts, state }) {
   if (facts.rate) add("speed", `${facts.rate.toFixed(1)} tokens/s`, "Tokens per second after the first one");
   if (facts.tokens) add("length", `${facts.tokens} tokens`, "Tokens of this answer");
   if (facts.worker) add("worker", facts.worker, "The worker that made this answer");
+  if (facts.takenFrom) add("taken over", `from ${facts.takenFrom}`, "That worker was lost; another went on with its answer");
+  if (facts.gap) add("gap", "a part is lost", "The mesh no longer had what came before this part");
+  if (facts.durable === false || facts.undurable) {
+    add("kept", "not durable", "The store did not answer: what comes now would not survive the loss of its worker");
+  }
   if (facts.cache && facts.cache !== "off") add("cache", facts.cache, "What the cache said to this question");
   if (facts.finish === "length") add("end", "cut at the token limit", "The model had more to say");
   if (state === "stopped") add("end", "stopped", "Stopped before its end");
@@ -271,29 +311,26 @@ function models(names) {
   select.disabled = names.length === 0;
 }
 
-function connection({ state, hello, wait }) {
+function connection({ state, hello, wait, transport }) {
+  const by = { websocket: "", sse: " by server-sent events", poll: " by long polls" }[transport];
   const text = {
     connecting: "connecting",
-    open: hello?.models.length ? "connected" : "connected, no model yet",
+    open: `connected${by}${hello?.models.length ? "" : ", no model yet"}`,
     waiting: wait > 1000 ? `offline, next try in ${Math.ceil(wait / 1000)} s` : "reconnecting",
     refused: "needs an API key",
     closed: "offline",
   }[state];
   $("connection").dataset.state = state;
+  $("connection").dataset.transport = transport;
   $("connection-text").textContent = text;
   if (state === "open") {
     models(hello.models);
     clearTimeout(connection.timer);
     // A mesh that is still loading tells its models only to a new connection.
-    if (!hello.models.length) connection.timer = setTimeout(reconnect, 2000);
+    if (!hello.models.length) connection.timer = setTimeout(() => client.refresh(), 2000);
   }
   if (state === "refused") openSettings();
   refresh();
-}
-
-function reconnect() {
-  client.close();
-  client.connect();
 }
 
 function send() {
@@ -366,7 +403,6 @@ $("settings").addEventListener("close", () => {
   const kept = Object.fromEntries(["system", "temperature", "max-tokens"].map((id) => [id, $(id).value]));
   sessionStorage.setItem("streamway.settings", JSON.stringify({ ...kept, cache: $("cache").checked }));
   sessionStorage.setItem("streamway.key", $("key").value.trim());
-  if (client.state === "refused") client.close();
   client.connect({ key: $("key").value.trim() });
   question.focus();
 });
@@ -386,6 +422,7 @@ log.addEventListener("click", async (event) => {
 client.addEventListener("state", ({ detail }) => connection(detail));
 client.addEventListener("error", ({ detail }) => announce(detail.message));
 client.addEventListener("going_away", () => announce("This edge is shutting down; the page connects to the next one."));
+client.addEventListener("restored", ({ detail }) => detail.cancel()); // of this tab, and no turn shows it any more
 addEventListener("pagehide", keep);
 
 theme(localStorage.getItem("streamway.theme"));
@@ -399,5 +436,6 @@ try {
 $("key").value = sessionStorage.getItem("streamway.key") ?? "";
 redraw();
 scrollToEnd();
+goOn();
 client.connect({ key: $("key").value });
 question.focus();

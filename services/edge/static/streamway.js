@@ -1,191 +1,310 @@
-// A client of the edge's WebSocket protocol `streamway.v1.json`: one connection, many generations side by side.
+// A client of a Streamway edge: many answers side by side, each one unbroken text whatever happens to the network.
 //
 //   const client = new StreamwayClient();
-//   client.addEventListener("state", ({ detail }) => console.log(detail.state));
+//   client.addEventListener("state", ({ detail }) => console.log(detail.state, detail.transport));
 //   client.connect();
 //   const generation = client.open({ model, messages });
 //   for await (const event of generation) if (event.type === "token") show(event.text);
 //   generation.cancel();
 //
-// It reconnects by itself: first after 100 ms, then with full jitter up to 5 s. A generation that was live when the connection
-// broke ends with an error of reason "connection_lost".
+// It speaks WebSocket, and where that does not get through server-sent events, then long polls (ladder.js decides). When a
+// connection breaks it comes back by itself and every answer goes on where its reader is. `generation.saved` holds what
+// another page, or the same after a reload, needs to go on: `client.resume(saved)`.
+//
+// Events are the frames of docs/protocol.md. What a reader must know besides tokens: "diverged" replaces the text shown so
+// far with its `text`; "resumed" comes only where something is missing (`recovered` false) or not there yet (`behind`).
 
-const PROTOCOL = "streamway.v1.json";
-const FIRST_RETRY_MS = 100;
-const MOST_RETRY_MS = 5000;
-const PING_MS = 15000;
-const DEAD_MS = 30000; // a WebSocket without any frame for this long is dead
-const TERMINAL = new Set(["finished", "error"]);
-const UNAUTHENTICATED = 4001; // close code
+import { Answer, TERMINAL } from "./answer.js";
+import { Ladder, RUNGS } from "./ladder.js";
+import { HttpTransport, WebSocketTransport } from "./transports.js";
 
 export class StreamwayClient extends EventTarget {
-  #url;
+  #base;
   #key = "";
-  #socket = null;
+  #ladder = new Ladder();
+  #transport = null;
+  #higher = null; // a transport that is tried while the present one carries on
   #live = new Map(); // id → Generation
-  #attempt = 0;
-  #retryTimer = 0;
-  #pingTimer = 0;
-  #lastFrame = 0;
-  #wanted = false;
-  hello = null; // the server's first frame on the present connection
+  #restoring = ""; // a connection of an earlier page, whose answers are to be given back
+  #restoreId = "";
+  #timer = 0;
+  hello = null; // what the server said first on the present connection
   state = "closed"; // closed, connecting, open, waiting (to try again) or refused (the key is missing or wrong)
 
-  constructor(url = defaultUrl()) {
+  // `base`: the edge, as a URL that ends with a slash.
+  constructor(base = new URL(".", location.href).href) {
     super();
-    this.#url = url;
+    this.#base = base;
+    globalThis.addEventListener?.("online", () => this.#happened({ type: "online" }));
+  }
+
+  // The way in use: "websocket", "sse" or "poll".
+  get transport() {
+    return this.#ladder.name;
+  }
+
+  // Names this client's connection to the mesh: given to `restore` of a later page, it gives all of its answers back.
+  get restoreId() {
+    return this.#restoreId;
   }
 
   // Connects and stays connected until `close`. A new key takes effect at once.
   connect({ key = this.#key } = {}) {
     const changed = key !== this.#key;
     this.#key = key;
-    this.#wanted = true;
-    if (changed || !this.#socket) this.#dial();
+    if (changed || this.state === "refused") this.#happened({ type: "stop" });
+    this.#happened({ type: "start" });
   }
 
+  // Answers that have not ended are lost to this page; the mesh keeps them for its grace.
   close() {
-    this.#wanted = false;
-    this.#drop(1000);
-    this.#loseAll("The connection was closed.");
-    this.#enter("closed");
+    this.#happened({ type: "stop" });
+    for (const generation of [...this.#live.values()]) this.#lose(generation, "The connection was closed.");
   }
 
-  // Starts a generation. `request` is an open frame without type and id: model, messages, params, session, cache, …
-  open(request) {
-    const id = randomId();
-    const generation = new Generation(id, (frame) => this.#send(frame));
-    if (this.state !== "open") {
-      generation.receive(lost("The connection is not up yet. It comes back by itself; try again in a moment."));
-      return generation;
-    }
-    this.#live.set(id, generation);
-    this.#send({ type: "open", session: this.hello.session, ...request, id });
+  // Starts an answer, at once or as soon as there is a connection. `request` is an open frame without type and id.
+  open(request, id = randomId()) {
+    const session = this.hello?.session;
+    return this.#begin(new Generation(this, id, session ? { session, ...request } : request, new Answer()));
+  }
+
+  // Goes on with an answer from `generation.saved`; `text` is what was shown of it.
+  resume({ id, request, generation, cursor }, text = "") {
+    return this.#begin(new Generation(this, id, request, new Answer({ generation, cursor, text })));
+  }
+
+  // Asks on the next connection for all answers of the connection with this id. Those that nobody resumed come as events
+  // "restored" with the generation as `detail`.
+  restore(restoreId) {
+    this.#restoring = restoreId;
+  }
+
+  // Asks again which models there are.
+  refresh() {
+    if (this.state !== "open") return;
+    if (this.transport !== "websocket") this.#transport.ping();
+    else if (!this.#live.size) this.#happened({ type: "closed", abnormal: false }); // only `hello` tells them
+  }
+
+  // Of a Generation: stops it. What the mesh does not have ends here.
+  _cancel(generation) {
+    if (this.state === "open") this.#transport.cancel(generation);
+    if (!generation.sent) this.#frame(generation.id, made("cancelled", "Cancelled before it was sent.", false));
+  }
+
+  #begin(generation) {
+    this.#live.set(generation.id, generation);
+    if (this.state === "open") this.#carry(generation);
     return generation;
   }
 
-  #dial() {
-    this.#drop(1000);
-    this.#loseAll("The connection was made anew before the answer was complete. Ask again.");
-    this.#enter("connecting");
-    const protocols = this.#key ? [PROTOCOL, `streamway.auth.${base64url(this.#key)}`] : [PROTOCOL];
-    const socket = new WebSocket(this.#url, protocols);
-    this.#socket = socket;
-    socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
-    socket.onclose = ({ code, reason }) => {
-      if (this.#socket === socket) this.#broken(code, reason);
+  #carry(generation) {
+    generation.sent = true;
+    this.#transport.carry(generation);
+    // A cancel that the last connection may have lost.
+    if (generation.cancelled) this.#transport.cancel(generation);
+  }
+
+  #lose(generation, message) {
+    this.#frame(generation.id, made("connection_lost", message, true));
+  }
+
+  // ---------------------------------------------------------------- what happens
+
+  #happened(event) {
+    const now = performance.now();
+    for (const action of this.#ladder.receive(event, now)) this.#act(action);
+    clearTimeout(this.#timer);
+    const due = this.#ladder.due;
+    if (due < Infinity) this.#timer = setTimeout(() => this.#happened({ type: "tick" }), Math.max(0, due - performance.now()));
+  }
+
+  #act(action) {
+    if (action.do === "drop") this.#drop();
+    else if (action.do === "ping") this.#transport?.ping();
+    else if (action.do === "connect") this.#transport = this.#made(action.rung, (transport) => this.#ownerOf(transport));
+    else if (action.do === "rise") this.#higher = this.#made(action.rung, (transport) => this.#climberOf(transport, action.rung));
+    else if (action.do === "state" && !(action.state === "closed" && this.state === "refused")) this.#enter(action.state, action);
+  }
+
+  #made(rung, ownerOf) {
+    // What a transport says is heard only while it is in use, so it must be known to its owner first.
+    const holder = {};
+    const owner = ownerOf(holder);
+    const options = { base: this.#base, key: this.#key, owner, restoreId: this.#restoreId };
+    holder.transport = rung === 0 ? new WebSocketTransport(options) : new HttpTransport({ ...options, polling: RUNGS[rung] === "poll" });
+    return holder.transport;
+  }
+
+  #ownerOf(holder) {
+    const when = (act) => (...said) => {
+      if (holder.transport && holder.transport === this.#transport) act(...said);
+    };
+    return {
+      opened: when((hello) => {
+        this.#greeted(hello);
+        this.#happened({ type: "opened" });
+        this.#carryAll();
+      }),
+      models: when((models) => {
+        this.hello = { ...this.hello, models };
+        this.#enter(this.state);
+      }),
+      heard: when(() => this.#happened({ type: "frame" })),
+      roundTrip: when((ms) => this.#happened({ type: "rtt", ms })),
+      failed: when(() => this.#happened({ type: "network_error" })),
+      broke: when((abnormal) => this.#happened({ type: "closed", abnormal })),
+      refused: when(() => this.#refused()),
+      frame: when((id, frame) => this.#frame(id, frame)),
+      notice: when((frame) => this.#notice(frame)),
     };
   }
 
-  #receive(frame) {
-    this.#lastFrame = performance.now();
-    if (frame.type === "hello") {
-      this.hello = frame;
-      this.#attempt = 0;
-      this.#pingTimer = setInterval(() => this.#ping(), Math.min(PING_MS, frame.heartbeat_ms || PING_MS));
-      this.#enter("open");
-    } else if (frame.id !== undefined) {
-      const generation = this.#live.get(frame.id);
-      if (TERMINAL.has(frame.type)) this.#live.delete(frame.id);
-      generation?.receive(frame);
-    } else if (frame.type === "error" || frame.type === "going_away") {
-      this.dispatchEvent(new CustomEvent(frame.type, { detail: frame }));
+  // A higher transport takes everything over once it is up. Until then only that counts.
+  #climberOf(holder, rung) {
+    const failed = () => {
+      if (holder.transport !== this.#higher) return;
+      this.#higher = null;
+      holder.transport?.close();
+      this.#happened({ type: "rise_failed" });
+    };
+    const settled = this.#ownerOf(holder);
+    const climbing = () => holder.transport && holder.transport === this.#higher;
+    const patience = setTimeout(failed, 5000);
+    return {
+      ...settled,
+      opened: (hello) => {
+        clearTimeout(patience);
+        if (!climbing()) return;
+        this.#transport?.close();
+        this.#transport = this.#higher;
+        this.#higher = null;
+        this.#greeted(hello);
+        this.#happened({ type: "risen", rung });
+        this.#carryAll();
+      },
+      failed: () => (climbing() ? failed() : settled.failed()),
+      broke: (abnormal) => (climbing() ? failed() : settled.broke(abnormal)),
+      refused: () => (climbing() ? failed() : settled.refused()),
+    };
+  }
+
+  #greeted(hello) {
+    this.hello = hello;
+    if (hello.restore_id) this.#restoreId = hello.restore_id;
+  }
+
+  #carryAll() {
+    if (this.#restoring) {
+      const known = [...this.#live.values()].filter(({ answer }) => answer.generation);
+      const after = Object.fromEntries(known.map(({ answer }) => [answer.generation, answer.cursor]));
+      if (this.#transport.restore(this.#restoring, after)) return; // the rest follows with its answer
+      this.#restoring = "";
+    }
+    for (const generation of [...this.#live.values()]) this.#carry(generation);
+  }
+
+  #frame(id, frame) {
+    const generation = this.#live.get(id);
+    if (!generation) return;
+    const verdict = generation.answer.take(frame);
+    if (verdict === "deliver") this.#deliver(generation, frame);
+    else if (verdict === "again") this.#happened({ type: "closed", abnormal: false });
+  }
+
+  #deliver(generation, frame) {
+    if (TERMINAL.has(frame.type)) this.#live.delete(generation.id);
+    generation._receive(frame);
+  }
+
+  #notice(frame) {
+    if (this.#restoring && (frame.type === "restored" || frame.type === "error")) this.#restored(frame.generations ?? []);
+    else this.dispatchEvent(new CustomEvent(frame.type, { detail: frame }));
+  }
+
+  // The mesh sends the answers of this list by itself; what is not in it is asked for one by one.
+  #restored(list) {
+    this.#restoring = "";
+    const given = new Map(list.map((each) => [each.id, each]));
+    for (const generation of [...this.#live.values()]) {
+      const found = given.get(generation.id);
+      given.delete(generation.id);
+      if (!found) this.#carry(generation);
+      else {
+        generation.sent = true;
+        generation.answer.generation = found.generation;
+        if (generation.cancelled) this.#transport.cancel(generation);
+      }
+    }
+    for (const { id, generation } of given.values()) {
+      const found = new Generation(this, id, null, new Answer({ generation }));
+      found.sent = true;
+      this.#live.set(id, found);
+      this.dispatchEvent(new CustomEvent("restored", { detail: found }));
     }
   }
 
-  #ping() {
-    if (performance.now() - this.#lastFrame > DEAD_MS) {
-      this.#drop(4000);
-      this.#broken(1006, "");
-    } else {
-      this.#send({ type: "ping", t: Math.round(performance.now()) });
-    }
+  #refused() {
+    this.state = "refused";
+    this.#happened({ type: "stop" });
+    this.#enter("refused");
   }
 
-  async #broken(code, reason) {
-    const had = this.hello !== null;
-    this.#drop();
-    this.#loseAll(reason || "The connection broke before the answer was complete. Ask again.");
-    if (!this.#wanted) return;
-    // The browser hides why an upgrade was refused. The same key on plain HTTP tells.
-    const refused = code === UNAUTHENTICATED || (!had && (await this.#refused()));
-    if (!this.#wanted || this.#socket) return; // closed or dialled again meanwhile
-    if (refused) {
-      this.#enter("refused");
-      return;
-    }
-    const most = Math.min(MOST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(this.#attempt, 10));
-    const wait = this.#attempt === 0 ? FIRST_RETRY_MS : Math.random() * most;
-    this.#attempt += 1;
-    this.#enter("waiting", { wait });
-    this.#retryTimer = setTimeout(() => this.#dial(), wait);
+  #drop() {
+    this.#transport?.close();
+    this.#higher?.close();
+    this.#transport = this.#higher = this.hello = null;
   }
 
-  #loseAll(message) {
-    for (const generation of this.#live.values()) generation.receive(lost(message));
-    this.#live.clear();
-  }
-
-  async #refused() {
-    try {
-      const headers = this.#key ? { Authorization: `Bearer ${this.#key}` } : {};
-      const response = await fetch(new URL("v1/models", location.href), { headers, signal: AbortSignal.timeout(3000) });
-      return response.status === 401;
-    } catch {
-      return false;
-    }
-  }
-
-  #drop(code) {
-    clearTimeout(this.#retryTimer);
-    clearInterval(this.#pingTimer);
-    const socket = this.#socket;
-    this.#socket = null;
-    this.hello = null;
-    if (socket) {
-      socket.onmessage = socket.onclose = null;
-      if (code) socket.close(code);
-    }
-  }
-
-  #send(frame) {
-    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(frame));
-  }
-
-  #enter(state, detail = {}) {
+  #enter(state, { wait = 0 } = {}) {
     this.state = state;
-    this.dispatchEvent(new CustomEvent("state", { detail: { state, hello: this.hello, ...detail } }));
+    const detail = { state, wait, hello: this.hello, transport: this.transport };
+    this.dispatchEvent(new CustomEvent("state", { detail }));
   }
 }
 
 // One answer. Iterate over it for its events; it ends after "finished" or "error".
 class Generation {
-  #send;
+  #client;
   #events = [];
   #wake = null;
-  #done = false;
+  #read; // where the reader stands, which may be behind what has come
+  sent = false;
+  cancelled = false;
 
-  constructor(id, send) {
+  constructor(client, id, request, answer) {
+    this.#client = client;
     this.id = id;
-    this.#send = send;
+    this.request = request;
+    this.answer = answer;
+    this.#read = answer.cursor;
+  }
+
+  // What `client.resume` needs to go on from the last event that was read.
+  get saved() {
+    const { id, request, answer } = this;
+    // With the id of the mesh the request is not needed any more.
+    return { id, request: answer.generation ? null : request, generation: answer.generation, cursor: this.#read };
   }
 
   // Asks for the end; the last event is then an error of reason "cancelled".
   cancel() {
-    if (!this.#done) this.#send({ type: "cancel", id: this.id });
+    if (this.cancelled || this.answer.ended) return;
+    this.cancelled = true;
+    this.#client._cancel(this);
   }
 
-  receive(event) {
-    if (this.#done) return;
-    this.#done = TERMINAL.has(event.type);
-    this.#events.push(event);
+  _receive(event) {
+    const text = event.type === "diverged" ? this.answer.text() : undefined;
+    this.#events.push({ event: text === undefined ? event : { ...event, text }, cursor: this.answer.cursor });
     this.#wake?.();
   }
 
   async *[Symbol.asyncIterator]() {
     for (;;) {
       while (this.#events.length) {
-        const event = this.#events.shift();
+        const { event, cursor } = this.#events.shift();
+        this.#read = cursor;
         yield event;
         if (TERMINAL.has(event.type)) return;
       }
@@ -196,23 +315,11 @@ class Generation {
   }
 }
 
-function lost(message) {
-  return { type: "error", reason: "connection_lost", message, retryable: true };
-}
-
-function defaultUrl() {
-  const url = new URL("v1/stream", location.href);
-  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  url.search = url.hash = "";
-  return url;
+function made(reason, message, retryable) {
+  return { type: "error", reason, message, retryable };
 }
 
 // 128 random bits. `crypto.randomUUID` exists in secure contexts only, and a mesh in a local network is often none.
 export function randomId() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-function base64url(text) {
-  const bytes = String.fromCharCode(...new TextEncoder().encode(text));
-  return btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
