@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import hiredis
 
 from streamway.journal import signals as s
-from streamway.journal.channel import Channel
+from streamway.journal.channel import SILENCE_S, Channel
 from streamway.journal.cursor import Cursor
 from streamway.journal.entries import Entry, Kind
 from streamway.journal.functions import send_restore
@@ -16,7 +16,9 @@ from streamway.valkey import keys
 from streamway.valkey.session import Argument, Reply, Session
 
 # What the store says when an id is not above the newest one: the one error that is about the protocol.
-_NOT_ABOVE = "equal or smaller"
+_NOT_ABOVE: Final = "equal or smaller"
+# After this long a store that could not take something is asked again.
+_RETRY_S: Final = 0.25
 
 
 class WritingListener(Protocol):
@@ -137,7 +139,9 @@ class Writing:
                 self._session.send(("PEXPIRE", self._key, ttl_ms), _ignore)
             case s.ConnectLater():
                 session = self._session
-                self._later(0.25, lambda: self._retry(session))
+                # The store answers, so the link is not silent; but this channel's entries wait.
+                self._later(SILENCE_S, self.tick)
+                self._later(_RETRY_S, lambda: self._retry(session))
             case s.Unanswered(position):
                 self._listener.unanswered(position)
             case s.Stop(reason):

@@ -120,6 +120,7 @@ class LinkSession(asyncio.Protocol):
         for future in self._calls:
             if not future.done():
                 future.set_exception(LinkLost())
+        self._link.dropped(self)
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -151,7 +152,7 @@ class Link:
 
     async def session(self) -> LinkSession:
         """The current connection; waits while there is none."""
-        while self._session is None or not self._session.alive:
+        while self._session is None:
             await self._arrived.wait()
         return self._session
 
@@ -171,6 +172,8 @@ class Link:
 
     async def _hold(self, session: LinkSession) -> None:
         """From the connection's first moment to its last."""
+        if not session.alive:
+            return
         self._session = session
         self._arrived.set()
         for listener in self._listeners:
@@ -178,11 +181,16 @@ class Link:
         try:
             await asyncio.shield(session.closed)
         finally:
-            self._arrived.clear()
-            self._session = None
             session.abort()
-            for listener in self._listeners:
-                listener.lost()
+
+    def dropped(self, session: LinkSession) -> None:
+        """A connection broke; called by itself, before anybody who waits on it goes on."""
+        if session is not self._session:
+            return
+        self._session = None
+        self._arrived.clear()
+        for listener in self._listeners:
+            listener.lost()
         _log.warning("link_lost")
 
     async def _connect(self) -> LinkSession | None:
