@@ -60,6 +60,10 @@ class Begun:
         return self.begin.epoch
 
 
+# Names of enums are looked up once, not for each token.
+_STEADY: Final = State.STEADY
+_TOKENS: Final = Kind.TOKENS
+_END: Final = Kind.END
 _NOTHING: Final[tuple[s.Effect, ...]] = ()
 
 
@@ -134,6 +138,38 @@ class Channel:
         return effects
 
     # --- Writing
+
+    def append(self, entry: Entry, now: float) -> bool:
+        """The hot path of an `Entry`: True when all it asks for is to be written. False: nothing was done, `receive` it."""
+        lasts = self._lasts
+        if (
+            self.state is not _STEADY
+            or entry.kind is not _TOKENS
+            or entry.first != lasts[-1] + 1
+            or now - self._renewed >= RENEW_S
+            or self._own[-1].kind is _END
+            or entry.epoch != self._begun.begin.epoch
+        ):
+            return False
+        self._own.append(entry)
+        lasts.append(entry.last)
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return True
+
+    def appended(self, now: float) -> int | None:
+        """The hot path of `Appended`: the position that is newly confirmed, 0 for none. None: nothing was done, `receive` it."""
+        own = self._own
+        if self.state is not _STEADY or own[-1].kind is _END:
+            return None
+        self._confirmed = confirmed = self._confirmed + 1
+        self._silent = False
+        self._waiting_since = now if confirmed < len(own) else None
+        position = self._lasts[confirmed - 1]
+        if position <= self._told:
+            return 0
+        self._told = position
+        return position
 
     def _write(self, entry: Entry, now: float) -> Sequence[s.Effect]:
         self._keep(entry, now)

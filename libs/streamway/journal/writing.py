@@ -63,13 +63,19 @@ class Writing:
         begun = channel.begun
         self._generation = begun.copy.generation
         self._key = keys.response(self._generation)
+        self._replied = self._on_appended  # bound once
         self._epoch = begun.epoch
         if not session.alive:
             self.lost()
 
     def append(self, kind: Kind, last: int, payload: bytes) -> None:
         """Writes the next flush: everything after the last one up to position `last`. Raises ProtocolViolation."""
-        self.receive(Entry(self._epoch, self.channel.position + 1, last, kind, payload))
+        channel = self.channel
+        entry = Entry(self._epoch, channel.position + 1, last, kind, payload)
+        if channel.append(entry, self._clock()):
+            self._write_one(entry)
+        else:
+            self.receive(entry)
 
     def copy_seen(self, lane: str, entry: str) -> None:
         """A copy with this call's ref was read from a lane: it is acknowledged with the other at the end."""
@@ -100,13 +106,35 @@ class Writing:
 
     def _write(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            command: tuple[Argument, ...]
-            command = ("XADD", self._key, "NOMKSTREAM", f"{entry.epoch}-{entry.last}", *entry.fields())
-            self._session.send(command, self._on_appended)
+            self._write_one(entry)
+
+    def _write_one(self, entry: Entry) -> None:
+        id_ = f"{entry.epoch}-{entry.last}"
+        command: tuple[Argument, ...]
+        if entry.begin is None:  # the same as `fields`, without the list
+            command = (
+                "XADD",
+                self._key,
+                "NOMKSTREAM",
+                id_,
+                "kind",
+                entry.kind,
+                "first",
+                entry.first,
+                "payload",
+                entry.payload,
+            )
+        else:
+            command = ("XADD", self._key, "NOMKSTREAM", id_, *entry.fields())
+        self._session.send(command, self._replied)
 
     def _on_appended(self, reply: Reply) -> None:
         if type(reply) is bytes:
-            self.receive(s.APPENDED)
+            position = self.channel.appended(self._clock())
+            if position is None:
+                self.receive(s.APPENDED)
+            elif position:
+                self._listener.confirmed(position)
         elif reply is None or _NOT_ABOVE in str(reply):
             self.receive(s.Refused())
         else:
