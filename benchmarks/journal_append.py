@@ -141,12 +141,13 @@ async def main(generations: int, flushes: int) -> None:
                 scope.spawn(link.run(), "link")
                 client = Redis.from_url(server.url)
                 figures: dict[str, float] = {}
-                for name, make in (
-                    ("packed", lambda: packed(link, generations)),
-                    ("writer", lambda: written(link, generations)),
-                    ("redis-py pipeline", lambda: pipelined(client, generations)),
-                ):
-                    await client.flushall()  # type: ignore[no-untyped-call] # redis-py leaves it without types
+                arms: dict[str, Callable[[], Awaitable[Flush]]] = {
+                    "packed": lambda: packed(link, generations),
+                    "writer": lambda: written(link, generations),
+                    "redis-py pipeline": lambda: pipelined(client, generations),
+                }
+                for name, make in arms.items():
+                    await client.flushall()
                     figures[name] = await measure(await make(), generations, flushes)
                 await client.aclose()
             print(

@@ -395,3 +395,23 @@ async def test_a_store_that_is_full_makes_the_call_wait(valkey_server: ValkeySer
         finally:
             await valkey.config_set("maxmemory", "0")
         await until(lambda: listener.position == 3)
+
+
+async def test_a_store_that_says_nothing_is_told_of_and_its_connection_given_up(
+    valkey_server: ValkeyServer, valkey: Redis
+) -> None:
+    async with TaskScope("test") as scope:
+        link = Link(valkey_server.url, SystemClock(), reply_timeout_s=0.5)
+        scope.spawn(link.run(), "link")
+        session = await link.session()
+        await session.call("XGROUP", "CREATE", LANE, keys.LANE_GROUP, "0", "MKSTREAM")
+        await accept(session, "g", [ACCEPTED], 60_000)
+        writer, listener = JournalWriter(link, SystemClock()), Reader()
+        writing = await begin(link, writer, 1, "r1", listener)
+        await session.call("CLIENT", "PAUSE", 1_500, "ALL")
+        writing.append(Kind.TOKENS, 3, tokens(3, "x"))
+        await until(lambda: listener.silent_at == 2, 1.0)
+        await until(lambda: not session.alive, 2.0)
+        await until(lambda: listener.position == 3)
+        read = await read_channel(await link.session(), "g")
+        assert [entry.last for entry in read.entries] == [1, 2, 3]
