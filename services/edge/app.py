@@ -15,6 +15,7 @@ from services.edge.io.chat import ChatSurface
 from services.edge.io.console import ConsoleSurface
 from services.edge.io.desk import Desk
 from services.edge.io.gate import Gate
+from services.edge.io.generations import GenerationsSurface
 from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.io.housekeeping import Housekeeper
 from services.edge.io.http_errors import ErrorsMiddleware
@@ -22,6 +23,7 @@ from services.edge.io.listener import Listener
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.models import ModelsSurface
 from services.edge.io.outbox import Flusher
+from services.edge.io.restores import Restores
 from services.edge.io.routers import Routers
 from services.edge.io.websocket import WebSocketSurface
 from services.edge.settings import EdgeSettings
@@ -29,15 +31,20 @@ from streamway.attach import AttachPool
 from streamway.auth import ApiKeys, refuse_open_exposure
 from streamway.config import SharedSettings
 from streamway.errors import GoingAway
+from streamway.following import ReaderPorts
+from streamway.journal import Follower
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.tasks import TaskScope
 from streamway.telemetry.operations import OperationsServer
 from streamway.valkey.connection import Valkey, connect
+from streamway.valkey.link import Link
 
 _log = structlog.get_logger("edge")
 
 STATIC: Final = Path(__file__).parent / "static"
 _FIRST_OPERATIONS_PORT: Final = 9100
+# Longer than the follower's blocking read may take.
+_BLOCKING_REPLY_S: Final = 15.0
 
 
 class Edge:
@@ -70,11 +77,14 @@ class Edge:
             closing.push_async_callback(valkey.aclose)
         scope = await closing.enter_async_context(TaskScope("edge"))
         flusher = Flusher(
-            metrics, slow_bytes=settings.slow_bytes, slow_s=settings.slow_s, buffer_bytes=settings.buffer_bytes
+            metrics,
+            slow_bytes=settings.slow_bytes,
+            slow_s=settings.slow_s,
+            buffer_bytes=settings.buffer_bytes,
+            stuck_s=settings.slow_client_s,
         )
         workers = AttachPool(shared, scope, reattach_s=settings.reattach_s, after_batch=flusher.flush)
         closing.push_async_callback(workers.close)
-        self._desk = desk = Desk(workers, metrics, self._clock, settings.router_wait_s)
         self._routers = routers = Routers(
             settings.routers,
             valkey,
@@ -83,23 +93,44 @@ class Edge:
             self._clock,
             metrics,
             answer_s=settings.router_answer_s,
-            came_up=desk.router_up,
             batch_done=flusher.flush,
         )
         closing.push_async_callback(routers.close)
-        desk.use(routers)
+        # One connection for what is asked and written, one for what blocks.
+        url = shared.valkey_url.get_secret_value()
+        store = Link(url, self._clock)
+        blocking = Link(url, self._clock, reply_timeout_s=_BLOCKING_REPLY_S)
+        follower = Follower(blocking, store)
+        ports = ReaderPorts(
+            pool=workers,
+            journal=store,
+            locate=routers.locate,
+            scope=scope,
+            follower=follower,
+            after_batch=flusher.flush,
+            takeover_wait_s=settings.takeover_wait_s,
+            store_wait_s=settings.store_wait_s,
+        )
+        self._desk = desk = Desk(ports, routers, metrics, self._clock, settings.router_wait_s)
+        routers.when_up(desk.router_up)
+        restores = Restores(store, settings.resume_grace_s)
         wheel = HeartbeatWheel(settings.heartbeat_s)
         closing.callback(wheel.close)
 
         gate = Gate(settings, self._keys)
         limit = shared.max_message_bytes
-        self._websockets = WebSocketSurface(gate, desk, routers, flusher, wheel, metrics, settings, limit)
-        chat = ChatSurface(gate, desk, flusher, wheel, metrics, settings, limit)
+        self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
+        chat = ChatSurface(gate, desk, restores, flusher, wheel, metrics, settings, limit)
+        generations = GenerationsSurface(gate, desk, restores, flusher, wheel, metrics, settings, limit)
         models = ModelsSurface(gate, routers)
         console = ConsoleSurface(gate, STATIC)
         routes = [
             web.get("/v1/stream", self._websockets.get),
             web.post("/v1/chat/completions", chat.post),
+            web.post("/v1/generations", generations.post),
+            web.get("/v1/generations", generations.list),
+            web.get("/v1/generations/{id}/events", generations.events),
+            web.delete("/v1/generations/{id}", generations.delete),
             web.get("/v1/models", models.list),
             web.get("/v1/models/{id:.+}", models.one),
             web.get("/healthz", self._healthz),
@@ -127,6 +158,11 @@ class Edge:
             scope.spawn(routers.follow_leases(), "discovery"),
             scope.spawn(metrics.sample_lag(), "loop-lag"),
             scope.spawn(housekeeper.run(), "housekeeping"),
+            scope.spawn(store.run(), "store"),
+            scope.spawn(blocking.run(), "store-blocking"),
+            scope.spawn(follower.run(), "follower"),
+            scope.spawn(restores.run(), "restores"),
+            scope.spawn(desk.keep_paused_alive(), "paused"),
         ]
         _log.info("edge_listening", address=self.address, operations=self._operations.address)
 

@@ -56,7 +56,28 @@ class EdgeSettings(ServiceSettings):
         default=3,
         ge=1,
         le=20,
-        description="Heartbeats without any byte from a WebSocket client until it counts as dead.",
+        description="Heartbeats in a row without any byte from a WebSocket client until it counts as dead.",
+    )
+    heartbeat_answer_s: float = Field(
+        default=0.5,
+        ge=0.01,
+        le=60,
+        description="Seconds a WebSocket client has to answer the last of these heartbeats.",
+    )
+    resume_grace_s: float = Field(
+        default=30.0,
+        ge=1,
+        le=3600,
+        description="Seconds a lost connection can be restored; as the workers' setting of the same name.",
+    )
+    takeover_wait_s: float = Field(
+        default=45.0, ge=1, le=600, description="Seconds a stream waits for another worker when its own is gone."
+    )
+    store_wait_s: float = Field(
+        default=2.0, ge=0.1, le=60, description="Seconds a resume waits for Valkey before it does without."
+    )
+    poll_wait_s: float = Field(
+        default=15.0, ge=0, le=60, description="Seconds a long poll waits for the next event unless it says how long."
     )
     keepalive_s: float = Field(
         default=75.0, ge=1, le=3600, description="Seconds an HTTP connection may idle between two requests."
@@ -74,16 +95,25 @@ class EdgeSettings(ServiceSettings):
         default=256 * 1024,
         ge=4096,
         le=64 * 1024**2,
-        description="Bytes that may wait for a slow client; after slow_s above it the connection is closed.",
+        description="Bytes that may wait for a slow client; above it what has a channel is paused and read from it later.",
+    )
+    slow_client_s: float = Field(
+        default=10.0,
+        ge=0.1,
+        le=600,
+        description="Seconds in which a paused client must take at least something, or its connection is closed.",
     )
     slow_s: float = Field(
-        default=2.0, ge=0.1, le=60, description="Seconds a client may stay above slow_bytes before it is closed."
+        default=2.0,
+        ge=0.1,
+        le=60,
+        description="Seconds a client of generations without a channel may stay above slow_bytes before it is closed.",
     )
     buffer_bytes: int = Field(
         default=4 * 1024**2,
         ge=65536,
         le=256 * 1024**2,
-        description="Bytes waiting for one client at which the connection is closed at once.",
+        description="Bytes of generations without a channel waiting for one client at which it is closed at once.",
     )
     socket_send_bytes: int = Field(
         default=256 * 1024,

@@ -64,7 +64,7 @@ async def test_hello_names_the_session_of_this_connection() -> None:
             request = await world.router.asked()
         assert hello["session"] == hashlib.sha256(f"127.0.0.1{key}".encode()).digest()[:8].hex() == request.session
         assert hello["models"] == ["simulated"]
-        assert (hello["heartbeat_ms"], hello["grace_ms"]) == (15000, 0)
+        assert (hello["heartbeat_ms"], hello["grace_ms"]) == (15000, 30000)
         assert len(hello["restore_id"]) == 32
         async with frames(world.websocket_url, additional_headers={"x-session-id": hello["session"]}) as client:
             await client.open("b", "again")
@@ -205,7 +205,11 @@ async def test_too_many_generations_are_refused_one_by_one() -> None:
         ("{", None, "malformed", "frame"),
         ("[1]", None, "invalid_argument", "frame"),
         ('"x"', None, "invalid_argument", "frame"),
-        ('{"type":"resume","id":"q"}', "q", "invalid_argument", "'resume' is unknown"),
+        ('{"type":"resume","id":"q"}', "q", "invalid_argument", "generation"),
+        ('{"type":"resume","id":"q","generation":"g","after":"7"}', "q", "invalid_argument", "after"),
+        ('{"type":"resume","id":"q","generation":"g"}', "q", "generation_not_found", "'g'"),
+        ('{"type":"restore"}', None, "invalid_argument", "restore_id"),
+        ('{"type":"subscribe","id":"q"}', "q", "invalid_argument", "'subscribe' is unknown"),
         ('{"id":"q"}', "q", "invalid_argument", "type"),
         ('{"type":5}', None, "invalid_argument", "type"),
         (
@@ -307,7 +311,9 @@ def masked(text: str) -> bytes:
 async def test_c4_a_half_closed_socket_is_a_gone_client() -> None:
     async with edge_world() as world:
         _, writer, _ = await raw_websocket(world)
-        body = {"type": "open", "id": "a", "model": "simulated", "messages": [{"role": "user", "content": "x"}]}
+        body: dict[str, Any] = {"type": "open", "id": "a", "model": "simulated"}
+        body["messages"] = [{"role": "user", "content": "x"}]
+        body["on_disconnect"] = "cancel"
         writer.write(masked(json.dumps(body)))
         request = await world.router.asked()
         writer.write_eof()
@@ -321,7 +327,7 @@ async def test_f3_a_client_that_does_not_read_is_closed_with_4009_and_the_others
     async with edge_world(slow_bytes=64 * 1024, slow_s=0.5, socket_send_bytes=16384) as world:
         slow = await websockets.connect(world.websocket_url, max_queue=1, ping_interval=None)
         await slow.recv()
-        await Frames(slow).open("s", "much")
+        await Frames(slow).open("s", "much", on_disconnect="cancel")
         big = await world.router.asked()
         slow.transport.pause_reading()
         world.worker.push(big.generation, started(), *(token(3 + i, "x" * 20_000) for i in range(400)))
@@ -339,7 +345,7 @@ async def test_a_slow_client_that_reads_on_sees_the_4009() -> None:
     async with edge_world(slow_bytes=64 * 1024, slow_s=0.3, socket_send_bytes=16384) as world:
         slow = await websockets.connect(world.websocket_url, max_queue=1, ping_interval=None)
         await slow.recv()
-        await Frames(slow).open("s", "much")
+        await Frames(slow).open("s", "much", on_disconnect="cancel")
         big = await world.router.asked()
         slow.transport.pause_reading()
         world.worker.push(big.generation, started(), *(token(3 + i, "x" * 20_000) for i in range(200)))
@@ -426,8 +432,8 @@ async def test_merged_and_structured_pieces_keep_their_place() -> None:
         request = await world.router.asked()
         merged = token(6, "abcd")
         merged.first_position, merged.token.units = 3, 4
-        raw = common_pb2.Event(position=7, epoch=1, token=common_pb2.Token(raw_delta=b'{"delta":{"x":1}}', units=1))
-        last = common_pb2.Event(position=8, epoch=1, token=common_pb2.Token(units=1))
+        raw = common_pb2.Event(position=7, epoch=1 << 20, token=common_pb2.Token(raw_delta=b'{"delta":{"x":1}}', units=1))
+        last = common_pb2.Event(position=8, epoch=1 << 20, token=common_pb2.Token(units=1))
         last.token.choice_finished.finish_reason = "length"
         world.worker.push(request.generation, started(), merged, raw, last, finished(9))
         seen = await client.until("finished")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.edge.core import openai_request, ws_protocol
+from services.edge.core.commands import BadFrame
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.ws_frames import GenerationFrames
 from streamway.errors import StreamwayError
@@ -34,7 +35,7 @@ def test_any_frame_is_a_command_or_a_documented_error(text: str) -> None:
         command = ws_protocol.parse(text)
         if isinstance(command, ws_protocol.OpenFrame):
             ws_protocol.to_request(command, 0)
-    except ws_protocol.BadFrame as bad:
+    except BadFrame as bad:
         refusal = bad
     assert refusal is None or (isinstance(refusal.error, StreamwayError) and len(refusal.id) <= 64)
 

@@ -66,8 +66,8 @@ class EdgeWorld:
 async def edge_world(
     shared: dict[str, Any] | None = None, routers: list[str] | None = None, **settings: Any
 ) -> AsyncIterator[EdgeWorld]:
-    """Everything on free ports; `settings` are the edge's."""
-    common = SharedSettings(**(shared or {}))
+    """Everything on free ports; `settings` are the edge's. Without a `valkey_url` in `shared` the edge has no store."""
+    common = SharedSettings(**{"valkey_url": "unix:///nowhere/valkey.sock", **(shared or {})})
     router, worker = HandRouter(), HandWorker()
     worker_server, router_server = HandServer(worker, common), RouterServer(router, common)
     router.source = await worker_server.start()

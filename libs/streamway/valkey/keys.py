@@ -19,6 +19,16 @@ def lane(worker: str, class_: TaskClass) -> str:
     return f"sw:lane:{{{worker}}}:{class_}"
 
 
+def pool(model: str, class_: TaskClass) -> str:
+    """Stream of tasks that any worker of a model may take."""
+    return f"sw:pool:{{{model}}}:{class_}"
+
+
+def class_of(lane_name: str) -> TaskClass:
+    """The class of a lane or pool, from its name."""
+    return "bulk" if lane_name.endswith(":bulk") else "interactive"
+
+
 def generation(generation_id: str) -> str:
     """Hash with a generation's request, owner and state."""
     return f"sw:gen:{{{generation_id}}}"
@@ -27,6 +37,21 @@ def generation(generation_id: str) -> str:
 def response(generation_id: str) -> str:
     """Stream of a generation's events: its response channel, in code the journal."""
     return f"sw:resp:{{{generation_id}}}"
+
+
+def connection(restore_id: str) -> str:
+    """Hash with the generations of one client connection and how far each was sent, and its tenant."""
+    return f"sw:conn:{{{restore_id}}}"
+
+
+def idempotency(tenant: str, digest: str) -> str:
+    """String: the generation that a tenant's idempotency key began, and a digest of its request."""
+    return f"sw:idem:{{{tenant}}}:{digest}"
+
+
+def sweep(worker: str) -> str:
+    """String that keeps two routers from clearing the lanes of one worker at the same time."""
+    return f"sw:sweep:{{{worker}}}"
 
 
 def dead(model: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from services.edge.core.ws_protocol import AUTH_PREFIX, SUBPROTOCOL
+from services.edge.core.ws_protocol import AUTH_PREFIX
 from streamway.auth import is_loopback
 from streamway.errors import InvalidArgument, Unauthenticated
 
@@ -41,11 +42,12 @@ def key_of(protocols: list[str]) -> str:
     return ""
 
 
-def check_subprotocol(protocols: list[str]) -> None:
-    """Refuses a client that speaks something else. One that offers nothing speaks JSON."""
-    if protocols and SUBPROTOCOL not in protocols:
+def check_subprotocol(protocols: list[str], spoken: Sequence[str]) -> None:
+    """Refuses a client that speaks nothing of what is `spoken`. One that offers nothing speaks JSON."""
+    if protocols and not any(name in spoken for name in protocols):
         names = ", ".join(name for name in protocols if not name.startswith(AUTH_PREFIX)) or "only a key"
-        raise InvalidArgument("Sec-WebSocket-Protocol", f"offered was {names[:200]}; this edge speaks {SUBPROTOCOL}")
+        speaks = " and ".join(spoken)
+        raise InvalidArgument("Sec-WebSocket-Protocol", f"offered was {names[:200]}; this edge speaks {speaks}")
 
 
 def origin_allowed(origin: str, host: str, allowed: frozenset[str], *, open_to_all: bool) -> bool:

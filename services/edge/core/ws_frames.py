@@ -1,4 +1,4 @@
-"""Frames that the edge sends on `streamway.v1.json`, as the bytes that go to the socket.
+"""Frames that the edge sends on `streamway.v1.json`, as the bytes that go to the socket, and their JSON for plain HTTP.
 
 A server's text frame is a header and the payload (RFC 6455 §5.2), unmasked:
 
@@ -11,11 +11,14 @@ They are built by hand: a token is one bytes formatting and one addition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from streamway.errors import StreamwayError
+from services.edge.core.commands import Live
+from streamway.errors import StreamwayError, from_status
+from streamway.journal.cursor import Cursor
 from streamway.v1 import common_pb2
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -44,18 +47,31 @@ def close_frame(code: int, reason: str = "") -> bytes:
     return bytes((0x88, len(text) + 2)) + code.to_bytes(2, "big") + text
 
 
+def json_object(**fields: Any) -> bytes:
+    """The fields as a JSON object, in the order given. None is left out."""
+    return _encode({name: value for name, value in fields.items() if value is not None})
+
+
 def json_frame(**fields: Any) -> bytes:
-    """A text frame with the fields as a JSON object, in the order given. None is left out."""
-    return text_frame(_encode({name: value for name, value in fields.items() if value is not None}))
+    """The same as a text frame."""
+    return text_frame(json_object(**fields))
 
 
 HEARTBEAT: Final = json_frame(type="heartbeat")
 
 
-def hello(restore_id: str, session: str, models: list[str], heartbeat_ms: int) -> bytes:
+_DURABILITY: Final = {common_pb2.DURABILITY_RELAXED: "relaxed", common_pb2.DURABILITY_STRICT: "strict"}
+
+
+def hello(restore_id: str, session: str, models: list[str], heartbeat_ms: int, grace_ms: int) -> bytes:
     """The first frame of every connection."""
     return json_frame(
-        type="hello", restore_id=restore_id, session=session, models=models, heartbeat_ms=heartbeat_ms, grace_ms=0
+        type="hello",
+        restore_id=restore_id,
+        session=session,
+        models=models,
+        heartbeat_ms=heartbeat_ms,
+        grace_ms=grace_ms,
     )
 
 
@@ -64,16 +80,39 @@ def pong(t: float | str | None) -> bytes:
     return text_frame(_encode({"type": "pong", "t": t}))
 
 
-def going_away(error: StreamwayError) -> bytes:
-    """The process stops: what runs goes on for a while, nothing new is taken."""
-    return json_frame(
-        type="going_away", reason=error.name, message=error.message, retry_after_ms=_ms(error.retry_after_s)
+def going_away(error: StreamwayError, live: Sequence[Live] = ()) -> bytes:
+    """The process stops: what runs goes on for a while, nothing new is taken; `live` can be resumed elsewhere."""
+    return text_frame(going_away_object(error, live))
+
+
+def going_away_object(error: StreamwayError, live: Sequence[Live]) -> bytes:
+    """The same without the frame."""
+    return json_object(
+        type="going_away",
+        reason=error.name,
+        message=error.message,
+        retry_after_ms=_ms(error.retry_after_s),
+        live=_listed(live),
     )
+
+
+def restored(restore_id: str, live: Sequence[Live]) -> bytes:
+    """What a restored connection had; the `resumed` of each follows."""
+    return json_frame(type="restored", restore_id=restore_id, generations=_listed(live))
+
+
+def _listed(live: Sequence[Live]) -> list[dict[str, Any]]:
+    return [{"id": each.id, "generation": each.generation, "cursor": str(each.cursor)} for each in live]
 
 
 def error(problem: StreamwayError, id_: str = "", delivered_until: int | None = None) -> bytes:
     """An error of one generation, or of the connection when `id_` is empty."""
-    return json_frame(
+    return text_frame(error_object(problem, id_, delivered_until))
+
+
+def error_object(problem: StreamwayError, id_: str = "", delivered_until: int | None = None) -> bytes:
+    """The same without the frame."""
+    return json_object(
         type="error",
         id=id_ or None,
         reason=problem.name,
@@ -89,8 +128,11 @@ def _ms(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
 
 
-class GenerationFrames:
-    """The frames of one generation; `id_` is the client's name for it."""
+class GenerationJson:
+    """The events of one generation as JSON objects; `id_` is the client's name for it.
+
+    They say positions; only those that may change the epoch say it too, so that the client has its cursor from both.
+    """
 
     __slots__ = ("_id", "_token")
 
@@ -99,66 +141,106 @@ class GenerationFrames:
         # JSON of an id may hold a percent sign, which the formatting below must not see.
         self._token = b'{"type":"token","id":' + _encode(id_).replace(b"%", b"%%") + b',"choice":%d,"position":%d'
 
+    def other(self, event: common_pb2.Event, kind: str, traceparent: str = "") -> bytes:
+        """Anything but a token; empty for what clients are not told."""
+        if kind == "accepted":
+            return self.accepted(event, traceparent)
+        if kind == "error":
+            return self.error(from_status(event.error.status), event.error.delivered_until)
+        if kind in ("started", "taken_over", "resumed", "diverged", "finished"):
+            frame: bytes = getattr(self, kind)(event)
+            return frame
+        return b""
+
     def accepted(self, event: common_pb2.Event, traceparent: str) -> bytes:
         """The mesh has taken the request."""
         accepted = event.accepted
-        return json_frame(
+        return json_object(
             type="accepted",
             id=self._id,
             generation=event.generation,
             position=event.position,
             queue_position=accepted.queue_position,
-            durability="off",
+            durability=_DURABILITY.get(accepted.durability, "off"),
             cursor=accepted.cursor or None,
             worker=accepted.worker or None,
             model=accepted.model,
             session=accepted.session,
             cache=accepted.cache,
-            traceparent=traceparent,
+            attached_to=accepted.attached_to or None,
+            traceparent=traceparent or None,
         )
 
     def started(self, event: common_pb2.Event) -> bytes:
         """The engine call has begun."""
-        return json_frame(
+        return json_object(
             type="started",
             id=self._id,
             position=event.position,
+            epoch=event.epoch,
             worker=event.started.worker,
             queued_ms=event.started.queued_ms,
         )
 
-    def token(self, event: common_pb2.Event) -> bytes:
-        """A piece of the answer, with `choice_finished` behind it where the choice ended. Per-token path."""
+    def piece(self, event: common_pb2.Event) -> bytes:
+        """A piece of the answer; empty when the event says only that a choice ended. Per-token path."""
         token = event.token
-        if token.text or token.raw_delta or not token.HasField("choice_finished"):
-            body = self._token % (token.choice, event.position)
-            if event.first_position and event.first_position != event.position:
-                body += b',"first_position":%d' % event.first_position
-            if token.raw_delta:
-                body += b',"raw_delta":' + token.raw_delta
-            frame = text_frame(body + b',"text":' + _encode(token.text) + b"}")
-            if not token.HasField("choice_finished"):
-                return frame
-            return frame + self._choice_finished(token, None, None)
-        # The engine said only that the choice ended: then this frame has the position.
-        return self._choice_finished(token, event.position, event.first_position or None)
+        if not token.text and not token.raw_delta and token.HasField("choice_finished"):
+            return b""
+        body = self._token % (token.choice, event.position)
+        if event.first_position and event.first_position != event.position:
+            body += b',"first_position":%d' % event.first_position
+        if token.raw_delta:
+            body += b',"raw_delta":' + token.raw_delta
+        if event.not_durable:
+            body += b',"not_durable":true'
+        return body + b',"text":' + _encode(token.text) + b"}"
 
-    def _choice_finished(self, token: common_pb2.Token, position: int | None, first: int | None) -> bytes:
-        return json_frame(
+    def choice_finished(self, event: common_pb2.Event) -> bytes:
+        """That the choice ended with this piece; empty when it did not. Without a piece it has the position itself."""
+        token = event.token
+        if not token.HasField("choice_finished"):
+            return b""
+        alone = not token.text and not token.raw_delta
+        first = event.first_position or None
+        return json_object(
             type="choice_finished",
             id=self._id,
             choice=token.choice,
-            position=position,
-            first_position=first if first != position else None,
+            position=event.position if alone else None,
+            first_position=first if alone and first != event.position else None,
             finish_reason=token.choice_finished.finish_reason,
         )
 
     def taken_over(self, event: common_pb2.Event) -> bytes:
         """Another worker goes on."""
         taken = event.taken_over
-        return json_frame(
-            type="taken_over", id=self._id, position=event.position, worker=taken.worker, from_worker=taken.from_worker
+        return json_object(
+            type="taken_over",
+            id=self._id,
+            position=event.position,
+            epoch=event.epoch,
+            worker=taken.worker,
+            from_worker=taken.from_worker,
         )
+
+    def resumed(self, event: common_pb2.Event) -> bytes:
+        """What became of the cursor."""
+        resumed = event.resumed
+        return json_object(
+            type="resumed",
+            id=self._id,
+            generation=event.generation,
+            after=resumed.after,
+            epoch=_epoch(resumed.after),
+            recovered=resumed.recovered,
+            oldest=resumed.oldest,
+            behind=resumed.behind or None,
+        )
+
+    def diverged(self, event: common_pb2.Event) -> bytes:
+        """The text beyond `at` is no longer part of the answer; what follows replaces it."""
+        return json_object(type="diverged", id=self._id, at=event.diverged.at, epoch=_epoch(event.diverged.at))
 
     def finished(self, event: common_pb2.Event) -> bytes:
         """The generation ended well."""
@@ -171,7 +253,7 @@ class GenerationFrames:
             "reasoning_tokens": usage.reasoning_tokens,
             "from_cache": usage.from_cache,
         }
-        return json_frame(
+        return json_object(
             type="finished",
             id=self._id,
             position=event.position,
@@ -181,4 +263,31 @@ class GenerationFrames:
 
     def error(self, problem: StreamwayError, delivered_until: int) -> bytes:
         """The generation ended badly."""
-        return error(problem, self._id, delivered_until)
+        return error_object(problem, self._id, delivered_until)
+
+
+class GenerationFrames:
+    """The same as frames of a WebSocket."""
+
+    __slots__ = ("_json", "_piece")
+
+    def __init__(self, id_: str) -> None:
+        self._json = GenerationJson(id_)
+        self._piece = self._json.piece
+
+    def token(self, event: common_pb2.Event) -> bytes:
+        """A piece of the answer, with `choice_finished` behind it where the choice ended. Per-token path."""
+        piece = self._piece(event)
+        frame = text_frame(piece) if piece else b""
+        if event.token.HasField("choice_finished"):
+            return frame + text_frame(self._json.choice_finished(event))
+        return frame
+
+    def other(self, event: common_pb2.Event, kind: str, traceparent: str = "") -> bytes:
+        """Anything else; empty for what clients are not told."""
+        body = self._json.other(event, kind, traceparent)
+        return text_frame(body) if body else b""
+
+
+def _epoch(cursor: str) -> int | None:
+    return Cursor.parse(cursor).epoch if cursor else None

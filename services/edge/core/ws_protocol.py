@@ -1,6 +1,7 @@
 """Frames that a client sends on `streamway.v1.json`: JSON text to typed commands.
 
-Total: `parse` gives a command or raises `BadFrame`. The protocol is in docs/protocol.md.
+Total: `parse` gives a command or raises `BadFrame`. The protocol is in docs/protocol.md. The binary subprotocol has the same
+commands (`ws_proto.py`). `commands.py` has what both become.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from services.edge.core.commands import BadFrame
 from services.edge.core.json_errors import explain
-from streamway.errors import InvalidArgument, StreamwayError
+from streamway.errors import InvalidArgument, Malformed
 from streamway.v1 import common_pb2
 
 SUBPROTOCOL: Final = "streamway.v1.json"
@@ -20,15 +22,6 @@ AUTH_PREFIX: Final = "streamway.auth."
 Id = Annotated[str, Meta(min_length=1, max_length=64)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 StopText = Annotated[str, Meta(min_length=1, max_length=256)]
-
-
-class BadFrame(Exception):
-    """A frame that is not one of ours. `id` is the generation it names, empty when it names none."""
-
-    def __init__(self, error: StreamwayError, id_: str = "") -> None:
-        super().__init__(error.message)
-        self.error = error
-        self.id = id_
 
 
 class ChatMessage(Struct, forbid_unknown_fields=True, frozen=True):
@@ -54,10 +47,9 @@ class Params(Struct, forbid_unknown_fields=True, frozen=True):
     stop: StopText | Annotated[list[StopText], Meta(max_length=16)] | None = None
 
 
-class OpenFrame(Struct, tag_field="type", tag="open", forbid_unknown_fields=True, frozen=True):
-    """Starts a generation."""
+class OpenBody(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What a generation is asked for with: the body of `POST /v1/generations`, and most of an `open`."""
 
-    id: Id
     model: Annotated[str, Meta(min_length=1, max_length=256)]
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     params: Params = Params()
@@ -65,8 +57,15 @@ class OpenFrame(Struct, tag_field="type", tag="open", forbid_unknown_fields=True
     priority: Annotated[int, Meta(ge=-128, le=127)] = 0
     deadline_ms: Annotated[int, Meta(ge=1, le=7 * 86_400_000)] | None = None
     cache: Literal["off", "exact"] | None = None
-    durability: Literal["off"] = "off"
+    durability: Literal["off", "relaxed", "strict"] | None = None
+    on_disconnect: Literal["grace", "cancel"] = "grace"
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+
+
+class OpenFrame(OpenBody, tag_field="type", tag="open", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Starts a generation."""
+
+    id: Id
 
 
 class CancelFrame(Struct, tag_field="type", tag="cancel", forbid_unknown_fields=True, frozen=True):
@@ -75,20 +74,43 @@ class CancelFrame(Struct, tag_field="type", tag="cancel", forbid_unknown_fields=
     id: Id
 
 
+class ResumeFrame(Struct, tag_field="type", tag="resume", forbid_unknown_fields=True, frozen=True):
+    """Goes on with a generation from a cursor."""
+
+    id: Id
+    generation: Annotated[str, Meta(min_length=1, max_length=64)]
+    after: str = "0-0"
+
+
+class RestoreFrame(Struct, tag_field="type", tag="restore", forbid_unknown_fields=True, frozen=True):
+    """Goes on with everything another connection had; `after` has the client's own cursors, by generation."""
+
+    restore_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    after: dict[str, str] = {}
+
+
 class PingFrame(Struct, tag_field="type", tag="ping", forbid_unknown_fields=True, frozen=True):
     """Asks for a pong; `t` comes back as it is."""
 
     t: int | float | Annotated[str, Meta(max_length=64)] | None = None
 
 
-Command = OpenFrame | CancelFrame | PingFrame
-KNOWN_TYPES: Final = ("open", "cancel", "ping")
+Command = OpenFrame | CancelFrame | ResumeFrame | RestoreFrame | PingFrame
+KNOWN_TYPES: Final = ("open", "cancel", "resume", "restore", "ping")
 _CACHE: Final = {
     None: common_pb2.CACHE_POLICY_UNSPECIFIED,
     "off": common_pb2.CACHE_POLICY_OFF,
     "exact": common_pb2.CACHE_POLICY_EXACT,
 }
+_DURABILITY: Final = {
+    None: common_pb2.DURABILITY_UNSPECIFIED,
+    "off": common_pb2.DURABILITY_OFF,
+    "relaxed": common_pb2.DURABILITY_RELAXED,
+    "strict": common_pb2.DURABILITY_STRICT,
+}
+_ON_DISCONNECT: Final = {"grace": common_pb2.ON_DISCONNECT_GRACE, "cancel": common_pb2.ON_DISCONNECT_CANCEL}
 _decoder: Final = msgspec.json.Decoder(Command)
+_body_decoder: Final = msgspec.json.Decoder(OpenBody)
 
 
 class _Head(Struct):
@@ -107,6 +129,16 @@ def parse(text: str) -> Command:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as problem:
         raise _bad(text, problem) from None
+
+
+def parse_body(body: bytes) -> OpenBody:
+    """The body of `POST /v1/generations`. Raises Malformed or InvalidArgument with the field at fault."""
+    if not body:
+        raise Malformed("the request body", "it is empty; send a JSON object")
+    try:
+        return _body_decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as problem:
+        raise explain(problem, "the request body") from None
 
 
 def _bad(text: str, problem: Exception) -> BadFrame:
@@ -130,8 +162,11 @@ def _string(raw: msgspec.Raw) -> str:
     return value if len(value) <= 64 else ""
 
 
-def to_request(frame: OpenFrame, now_ms: int) -> common_pb2.GenerationRequest:
-    """The request that an `open` asks for, without generation, session and tenant. `now_ms`: Unix time, for the deadline."""
+def to_request(frame: OpenBody, now_ms: int) -> common_pb2.GenerationRequest:
+    """The request that an `open` asks for, without generation and tenant; the session as the client said it.
+
+    `now_ms`: Unix time, for the deadline.
+    """
     params = frame.params
     request = common_pb2.GenerationRequest(
         model=frame.model,
@@ -155,7 +190,10 @@ def to_request(frame: OpenFrame, now_ms: int) -> common_pb2.GenerationRequest:
         ),
         priority=frame.priority,
         cache=_CACHE[frame.cache],
-        on_disconnect=common_pb2.ON_DISCONNECT_CANCEL,
+        on_disconnect=_ON_DISCONNECT[frame.on_disconnect],
+        durability=_DURABILITY[frame.durability],
+        session=frame.session,
+        idempotency_key=frame.idempotency_key,
     )
     if frame.deadline_ms is not None:
         request.deadline_unix_ms = now_ms + frame.deadline_ms

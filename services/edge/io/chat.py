@@ -15,11 +15,23 @@ from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.core.openai_request import ChatBody
 from services.edge.io.chat_readers import AnswerReader, StreamReader
 from services.edge.io.desk import Desk, Generation
-from services.edge.io.gate import Caller, Gate, cache_policy_of, priority_of, request_id
+from services.edge.io.gate import (
+    RESTORE_ID,
+    Caller,
+    Gate,
+    cache_policy_of,
+    durability_of,
+    idempotency_key_of,
+    on_disconnect_of,
+    priority_of,
+    request_id,
+    restore_id_of,
+)
 from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.io.http_errors import json_response
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.outbox import ChunkedOutbox, Flusher, Outbox
+from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
 from streamway.errors import GoingAway, SlowConsumer
 from streamway.runtime.ids import new_generation_id
@@ -38,6 +50,7 @@ class ChatSurface:
         self,
         gate: Gate,
         desk: Desk,
+        restores: Restores,
         flusher: Flusher,
         wheel: HeartbeatWheel,
         metrics: EdgeMetrics,
@@ -46,6 +59,7 @@ class ChatSurface:
     ) -> None:
         self._gate = gate
         self._desk = desk
+        self._restores = restores
         self._flusher = flusher
         self._wheel = wheel
         self._metrics = metrics
@@ -71,6 +85,9 @@ class ChatSurface:
         wanted.session = self._session(caller, chat)
         wanted.priority = priority_of(request)
         wanted.cache = cache_policy_of(request)
+        wanted.durability = durability_of(request)
+        wanted.on_disconnect = on_disconnect_of(request, "cancel")
+        wanted.idempotency_key = idempotency_key_of(request)
         wanted.traceparent = caller.context.traceparent
         if chat.stream:
             return await self._stream(request, caller, chat, wanted)
@@ -99,11 +116,16 @@ class ChatSurface:
         encoder = ChunkEncoder(
             wanted.generation, wanted.model, int(time.time()), chat.choices, include_usage=chat.include_usage
         )
+        restorable: Restorable | None = None
+        if wanted.on_disconnect == common_pb2.ON_DISCONNECT_GRACE:
+            restorable = await self._restores.join(restore_id_of(request), caller.identity.tenant)
         reader = StreamReader(encoder, request_id(request))
         generation = self._desk.open(wanted, reader, _STREAM)
         del wanted, chat
         self._metrics.connections.labels(_STREAM).inc()
         outbox: Outbox | None = None
+        if restorable is not None:
+            restorable.add(generation)
         try:
             # An error before anything was sent is raised here and becomes an HTTP status.
             await reader.begun(self._hold_s, self._most_silent_s)
@@ -113,6 +135,8 @@ class ChatSurface:
             response.headers["X-Accel-Buffering"] = "no"
             response.headers["x-request-id"] = request_id(request)
             self._head(response, caller, generation, reader.accepted)
+            if restorable is not None:
+                response.headers[RESTORE_ID] = restorable.id
             chunked = request.version >= HttpVersion11
             if chunked:
                 response.enable_chunked_encoding()
@@ -120,7 +144,7 @@ class ChatSurface:
             transport = request.transport
             if transport is None:
                 raise ConnectionResetError
-            outbox = self._outbox(transport, chunked=chunked)
+            outbox = self._outbox(transport, generation, chunked=chunked)
             reader.send_to(outbox)
             self._wheel.add(reader)
             await reader.done
@@ -135,15 +159,17 @@ class ChatSurface:
             if outbox is not None:
                 outbox.close()
             self._metrics.connections.labels(_STREAM).dec()
+            if restorable is not None:
+                restorable.close()
             self._done(generation)
 
-    def _outbox(self, transport: asyncio.Transport, *, chunked: bool) -> Outbox:
+    def _outbox(self, transport: asyncio.Transport, generation: Generation, *, chunked: bool) -> Outbox:
         def cut(error: SlowConsumer) -> None:
             _log.warning("slow_consumer", surface=_STREAM, problem=error.message)
             transport.abort()
 
         kind = ChunkedOutbox if chunked else Outbox
-        return kind(transport, self._flusher, _STREAM, cut)
+        return kind(transport, self._flusher, _STREAM, cut, generation)
 
     def _done(self, generation: Generation) -> None:
         """On every way out; a generation that has not ended has lost its client."""

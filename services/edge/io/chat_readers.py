@@ -9,7 +9,7 @@ from services.edge.core import openai_chunks
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.io.outbox import Outbox
-from streamway.errors import StreamwayError, from_status
+from streamway.errors import StreamwayError, TakeoverUnsupported, from_status
 from streamway.v1 import common_pb2
 
 
@@ -33,6 +33,8 @@ class AnswerReader:
             self.result.set_result(self._builder.result(event))
         elif kind == "error":
             self.result.set_exception(from_status(event.error.status))
+        elif kind == "diverged":
+            self.result.set_exception(_taken_back())
 
 
 class StreamReader:
@@ -77,38 +79,49 @@ class StreamReader:
             self._put(self._encoder.token(event))
         elif kind == "accepted":
             self.accepted = _copy(event.accepted)
-            _settle(self._accepted)
+            settle(self._accepted)
         elif kind == "started":
-            _settle(self._spoken)
+            settle(self._spoken)
         elif kind == "finished":
             self._put(self._encoder.finished(event))
             self._end()
         elif kind == "error":
-            self._failed = from_status(event.error.status)
-            if self._outbox is not None:
-                self._outbox.put(openai_chunks.error_event(self._failed, self._request_id))
-            self._end()
+            self._fail(from_status(event.error.status))
+        elif kind == "diverged" and not self.done.done():
+            self._fail(_taken_back())
 
     def beat(self) -> None:
         """A comment, which clients skip and which keeps proxies from cutting the stream."""
         if self._outbox is not None and not self.done.done():
             self._outbox.put(openai_chunks.PING)
 
+    def _fail(self, error: StreamwayError) -> None:
+        self._failed = error
+        if self._outbox is not None:
+            self._outbox.put(openai_chunks.error_event(error, self._request_id))
+        self._end()
+
     def _put(self, data: bytes) -> None:
         if self._outbox is not None:
             self._outbox.put(data)
         else:
             self._held.append(data)
-            _settle(self._spoken)
+            settle(self._spoken)
 
     def _end(self) -> None:
         for future in (self._accepted, self._spoken, self.done):
-            _settle(future)
+            settle(future)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def settle(future: asyncio.Future[None]) -> None:
+    """Sets a future that may have been set before."""
     if not future.done():
         future.set_result(None)
+
+
+def _taken_back() -> StreamwayError:
+    """A completion has no way to take back what was shown."""
+    return TakeoverUnsupported("", "the store lost a part of it that was shown already")
 
 
 def _copy(accepted: common_pb2.Accepted) -> common_pb2.Accepted:

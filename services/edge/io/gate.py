@@ -24,6 +24,17 @@ _CACHE: Final = {
     "off": common_pb2.CACHE_POLICY_OFF,
     "exact": common_pb2.CACHE_POLICY_EXACT,
 }
+RESTORE_ID: Final = "X-Session-Restore-ID"
+_DURABILITY: Final = {
+    "": common_pb2.DURABILITY_UNSPECIFIED,
+    "off": common_pb2.DURABILITY_OFF,
+    "relaxed": common_pb2.DURABILITY_RELAXED,
+    "strict": common_pb2.DURABILITY_STRICT,
+}
+_ON_DISCONNECT: Final = {
+    "cancel": common_pb2.ON_DISCONNECT_CANCEL,
+    "grace": common_pb2.ON_DISCONNECT_GRACE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +138,35 @@ def cache_policy_of(request: web.Request) -> common_pb2.CachePolicy.ValueType:
     if policy is None:
         raise InvalidArgument("x-streamway-cache", f"{text[:20]!r} is neither 'off' nor 'exact'")
     return policy
+
+
+def durability_of(request: web.Request) -> common_pb2.Durability.ValueType:
+    """The header `x-streamway-durability`: "off", "relaxed" or "strict". Raises InvalidArgument."""
+    text = request.headers.get("x-streamway-durability", "")
+    durability = _DURABILITY.get(text.strip().lower())
+    if durability is None:
+        raise InvalidArgument("x-streamway-durability", f"{text[:20]!r} is none of 'off', 'relaxed' and 'strict'")
+    return durability
+
+
+def on_disconnect_of(request: web.Request, default: str) -> common_pb2.OnDisconnect.ValueType:
+    """The header `x-streamway-on-disconnect`: "cancel" or "grace". Raises InvalidArgument."""
+    text = request.headers.get("x-streamway-on-disconnect", "") or default
+    what = _ON_DISCONNECT.get(text.strip().lower())
+    if what is None:
+        raise InvalidArgument("x-streamway-on-disconnect", f"{text[:20]!r} is neither 'cancel' nor 'grace'")
+    return what
+
+
+def idempotency_key_of(request: web.Request) -> str:
+    """The header `Idempotency-Key`; empty when there is none. Raises InvalidArgument."""
+    key = request.headers.get("Idempotency-Key", "")
+    if len(key.encode(errors="replace")) > 256:
+        raise InvalidArgument("Idempotency-Key", "at most 256 bytes")
+    # What is no UTF-8 came as lone surrogates, which protobuf cannot carry.
+    return key if key.isascii() else key.encode(errors="replace").decode()
+
+
+def restore_id_of(request: web.Request) -> str:
+    """The header `X-Session-Restore-ID`; empty when there is none."""
+    return request.headers.get(RESTORE_ID, "")[:64]

@@ -18,7 +18,7 @@ _SAMPLE_S: Final = 0.25
 
 
 class EdgeMetrics(Collector):
-    """Counters of one edge process. Surfaces: websocket, openai_stream, openai."""
+    """Counters of one edge process. Surfaces: websocket, openai_stream, openai, sse, long_poll, background."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connections = Gauge(
@@ -47,6 +47,8 @@ class EdgeMetrics(Collector):
         )
         self.tokens: Tally[str] = Tally()
         self.bytes: Tally[str] = Tally()
+        self.resumes: Tally[str] = Tally()
+        self.pauses = 0
         self.slow_consumers = 0
         self.abnormal_closes = 0
         self.router_failures = 0
@@ -67,6 +69,19 @@ class EdgeMetrics(Collector):
         for surface, number in self.bytes.items():
             sent.add_metric([surface], number)
         yield sent
+        resumes = CounterMetricFamily(
+            "streamway_edge_resumes",
+            "Generations resumed from a cursor, by outcome: recovered, not_recovered, behind.",
+            labels=["outcome"],
+        )
+        for outcome, number in self.resumes.items():
+            resumes.add_metric([outcome], number)
+        yield resumes
+        yield CounterMetricFamily(
+            "streamway_edge_pauses",
+            "Times a generation was paused since its client read too slowly, to be served from its channel later.",
+            self.pauses,
+        )
         yield CounterMetricFamily(
             "streamway_edge_slow_consumers", "Connections closed since the client read too slowly.", self.slow_consumers
         )

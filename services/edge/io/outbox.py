@@ -1,36 +1,55 @@
 """What waits to be written to one client, and the rule for clients that read too slowly.
 
 Readers put bytes; at the end of a batch everything that was put for a client leaves in one `transport.write`. What the
-kernel does not take waits in the transport's buffer, and that is bounded:
+kernel does not take waits in the transport's buffer, and that is bounded. Over `slow_bytes`:
 
-    over `buffer_bytes`               closed at once
-    over `slow_bytes` for `slow_s`    closed
+    generations that have a channel   paused: what comes is not kept here, but read from the channel later
+        a quarter of it is left       they go on
+        nothing taken for `stuck_s`   closed; the client can resume
+    others                            `slow_s` to get below, or closed; over `buffer_bytes` at once
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from services.edge.io.metrics import EdgeMetrics
 from streamway.errors import SlowConsumer
 
-_LOOK_S: Final = 0.25
+_LOOK_S: Final = 0.05
+
+
+class Pausing(Protocol):
+    """What is written to one client, and can be stopped and picked up again later."""
+
+    def pause(self) -> bool:
+        """Writes nothing more until `go_on`. False: some of it has to be written as it comes."""
+        ...
+
+    def go_on(self) -> None:
+        """Writes what was missed, and goes on."""
+        ...
 
 
 class Flusher:
     """Writes every outbox that has something, once per batch. One for the process."""
 
-    def __init__(self, metrics: EdgeMetrics, *, slow_bytes: int, slow_s: float, buffer_bytes: int) -> None:
+    def __init__(
+        self, metrics: EdgeMetrics, *, slow_bytes: int, slow_s: float, buffer_bytes: int, stuck_s: float = 10.0
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.metrics = metrics
         self.slow_bytes = slow_bytes
         self.buffer_bytes = buffer_bytes
         self._slow_s = slow_s
+        self._stuck_s = stuck_s
         self._dirty: list[Outbox] = []
         self._scheduled = False
+        # Outboxes that are over `slow_bytes`: until when they have time. Paused ones: with what waited when that was set.
         self._slow: dict[Outbox, float] = {}
+        self._paused: dict[Outbox, tuple[int, float]] = {}
         self._looking = False
 
     def mark(self, outbox: Outbox) -> None:
@@ -47,19 +66,28 @@ class Flusher:
             outbox.flush()
 
     def watch(self, outbox: Outbox) -> None:
-        """This outbox is over `slow_bytes`: it has `slow_s` to get below."""
+        """This outbox is over `slow_bytes`, and cannot be paused: it has `slow_s` to get below."""
         self._slow.setdefault(outbox, self._loop.time() + self._slow_s)
-        if not self._looking:
-            self._looking = True
-            self._loop.call_later(_LOOK_S, self._look)
+        self._look_soon()
+
+    def watch_paused(self, outbox: Outbox) -> None:
+        """This outbox is paused until it has drained."""
+        self._paused[outbox] = (outbox.waiting, self._loop.time() + self._stuck_s)
+        self._look_soon()
 
     def forget(self, outbox: Outbox) -> None:
         """The connection is gone."""
         self._slow.pop(outbox, None)
+        self._paused.pop(outbox, None)
 
     def _turn(self) -> None:
         self._scheduled = False
         self.flush()
+
+    def _look_soon(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._loop.call_later(_LOOK_S, self._look)
 
     def _look(self) -> None:
         now = self._loop.time()
@@ -69,18 +97,42 @@ class Flusher:
             elif now >= until:
                 del self._slow[outbox]
                 outbox.overflow()
-        self._looking = bool(self._slow)
-        if self._looking:
-            self._loop.call_later(_LOOK_S, self._look)
+        for outbox, (waited, until) in list(self._paused.items()):
+            waiting = outbox.waiting
+            if waiting <= self.slow_bytes // 4:
+                del self._paused[outbox]
+                outbox.drained()
+            elif waiting < waited:
+                self._paused[outbox] = (waiting, now + self._stuck_s)
+            elif now >= until:
+                del self._paused[outbox]
+                outbox.overflow()
+        self._looking = False
+        if self._slow or self._paused:
+            self._look_soon()
 
 
 class Outbox:
-    """The way to one client. `overflowed` is called once, when it reads too slowly; it ends the connection.
+    """The way to one client. `overflowed` is called once, when it reads too slowly for what cannot wait; it ends the
+    connection. `pausing` is what can.
 
     `surface` is the label of its metrics.
     """
 
-    __slots__ = ("_dirty", "_flusher", "_over", "_overflowed", "_parts", "_transport", "closed", "surface")
+    __slots__ = (
+        "_dirty",
+        "_flusher",
+        "_over",
+        "_overflowed",
+        "_parts",
+        "_paused",
+        "_pausing",
+        "_size",
+        "_slow_bytes",
+        "_transport",
+        "closed",
+        "surface",
+    )
 
     def __init__(
         self,
@@ -88,13 +140,18 @@ class Outbox:
         flusher: Flusher,
         surface: str,
         overflowed: Callable[[SlowConsumer], None],
+        pausing: Pausing | None = None,
     ) -> None:
         self._transport = transport
         self._flusher = flusher
         self._overflowed = overflowed
+        self._pausing = pausing
         self._parts: list[bytes] = []
+        self._size = 0
+        self._slow_bytes = flusher.slow_bytes
         self._dirty = False
         self._over = False
+        self._paused = False
         self.closed = False
         self.surface = surface
 
@@ -103,12 +160,21 @@ class Outbox:
         """Bytes that the kernel has not taken yet."""
         return 0 if self.closed else self._transport.get_write_buffer_size()
 
+    @property
+    def paused(self) -> bool:
+        """The client has to read what waits before it gets more."""
+        return self._paused
+
     def put(self, data: bytes) -> None:
         """Adds bytes to the next write. Dropped when the connection is closed."""
         self._parts.append(data)
+        self._size += len(data)
         if not self._dirty:
             self._dirty = True
             self._flusher.mark(self)
+        if self._size > self._slow_bytes:
+            # One batch may bring more than a slow client may have waiting.
+            self.flush()
 
     def flush(self) -> None:
         """Writes what was put."""
@@ -118,6 +184,7 @@ class Outbox:
             return
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._parts = []
+        self._size = 0
         transport = self._transport
         if self.closed or transport.is_closing():
             self.closed = True
@@ -125,16 +192,18 @@ class Outbox:
         transport.write(self.framed(data))
         flusher = self._flusher
         flusher.metrics.sent(self.surface, len(data))
-        waiting = transport.get_write_buffer_size()
-        if waiting > flusher.slow_bytes:
-            if waiting > flusher.buffer_bytes:
-                self.overflow()
-            else:
-                flusher.watch(self)
+        if transport.get_write_buffer_size() > flusher.slow_bytes:
+            self._full()
 
     def framed(self, data: bytes) -> bytes:
         """The bytes as the surface's transfer coding wants them."""
         return data
+
+    def drained(self) -> None:
+        """The client has read nearly all of what waited."""
+        if self._paused and not self.closed and self._pausing is not None:
+            self._paused = False
+            self._pausing.go_on()
 
     def overflow(self) -> None:
         """Ends the connection of a client that reads too slowly."""
@@ -152,7 +221,18 @@ class Outbox:
         self._parts = []
         # The connection holds its outbox: without this the two would wait for the cycle collector.
         self._overflowed = _nobody
+        self._pausing = None
         self._flusher.forget(self)
+
+    def _full(self) -> None:
+        if self._pausing is not None and self._pausing.pause():
+            if not self._paused:
+                self._paused = True
+                self._flusher.watch_paused(self)
+        elif self._transport.get_write_buffer_size() > self._flusher.buffer_bytes:
+            self.overflow()
+        else:
+            self._flusher.watch(self)
 
 
 def _nobody(_: SlowConsumer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -14,10 +15,11 @@ from services.edge.core.placement import choose_router
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.router_link import RouterLink
 from streamway.config.shared import SharedSettings
-from streamway.errors import RouterUnavailable, from_rpc_error
+from streamway.errors import GoingAway, RouterUnavailable, from_rpc_error
+from streamway.following import Located, Place
 from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
-from streamway.v1 import router_pb2
+from streamway.v1 import common_pb2, router_pb2
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import list_leases
 
@@ -28,13 +30,18 @@ _LOOK_S = 1.0
 _KEEP_S = 10.0
 _MODELS_FRESH_S = 1.0
 _MODELS_TIMEOUT_S = 3.0
+_ASK_TIMEOUT_S = 3.0
+# The router did not answer, and another one may.
+_SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_ENDED = (
+    router_pb2.GENERATION_STATE_FINISHED,
+    router_pb2.GENERATION_STATE_FAILED,
+    router_pb2.GENERATION_STATE_CANCELLED,
+)
 
 
 class Routers:
-    """Links to all routers: a static list, or those with a lease.
-
-    `came_up` is called when one can take generations, `batch_done` after each batch of events.
-    """
+    """Links to all routers: a static list, or those with a lease. `batch_done` is called after each batch of events."""
 
     def __init__(
         self,
@@ -46,7 +53,6 @@ class Routers:
         metrics: EdgeMetrics,
         *,
         answer_s: float,
-        came_up: Callable[[], None],
         batch_done: Callable[[], None],
     ) -> None:
         self._valkey = valkey
@@ -55,7 +61,7 @@ class Routers:
         self._clock = clock
         self._metrics = metrics
         self._answer_s = answer_s
-        self._came_up = came_up
+        self._came_up: Callable[[], None] = batch_done
         self.batch_done = batch_done
         self._links: dict[str, RouterLink] = {}
         self._missing_since: dict[str, float] = {}
@@ -66,6 +72,10 @@ class Routers:
         self._static = static
         for address in static:
             self._add(address)
+
+    def when_up(self, call: Callable[[], None]) -> None:
+        """`call` is called whenever a router can take generations."""
+        self._came_up = call
 
     @property
     def ready(self) -> bool:
@@ -121,6 +131,33 @@ class Routers:
             pass
         return [model.name for model in self._models]
 
+    async def locate(
+        self, generation: str, tenant: str, *, wait_s: float, above_epoch: int, lost_worker: str
+    ) -> Located:
+        """Where a generation is now; see `streamway.following.Locate`."""
+        request = router_pb2.GetGenerationRequest(
+            generation=generation,
+            tenant=tenant,
+            wait_ms=int(wait_s * 1000),
+            above_epoch=above_epoch,
+            lost_worker=lost_worker,
+        )
+        found: router_pb2.GetGenerationResponse = await self._ask(generation, "GetGeneration", request, wait_s)
+        place = Place(found.worker, found.source) if found.worker and found.source else None
+        return Located(
+            place,
+            epoch=found.epoch,
+            ended=found.state in _ENDED,
+            durable=found.durability != common_pb2.DURABILITY_OFF,
+            worker=found.worker,
+        )
+
+    async def cancel(self, generation: str, tenant: str) -> router_pb2.GenerationState.ValueType:
+        """Stops a generation wherever it is; its state before. Raises GenerationNotFound, RouterUnavailable and others."""
+        request = router_pb2.CancelRequest(generation=generation, tenant=tenant)
+        answer: router_pb2.CancelResponse = await self._ask(generation, "Cancel", request)
+        return answer.state
+
     async def close(self) -> None:
         """Ends every link."""
         for link in self._links.values():
@@ -148,6 +185,24 @@ class Routers:
                 del self._links[address]
                 del self._missing_since[address]
                 await link.close()
+
+    async def _ask(self, generation: str, call: str, request: Any, wait_s: float = 0.0) -> Any:
+        """One call about one generation, to its router or to another when that one does not answer."""
+        links = [link for link in self._links.values() if link.live]
+        while links:
+            address = choose_router(generation, [link.address for link in links])
+            link = self._links.get(address)
+            links = [other for other in links if other.address != address]
+            if link is None:
+                continue
+            try:
+                return await getattr(link.stub, call)(request, metadata=link.metadata, timeout=wait_s + _ASK_TIMEOUT_S)
+            except grpc.aio.AioRpcError as problem:
+                error = from_rpc_error(problem)
+                if problem.code() not in _SILENT and not isinstance(error, GoingAway):
+                    raise error from None
+                _log.warning("router_not_asked", router=address, call=call, problem=problem.code().name)
+        raise RouterUnavailable
 
     async def _ask_models(self) -> list[router_pb2.Model]:
         for link in [link for link in self._links.values() if link.live]:

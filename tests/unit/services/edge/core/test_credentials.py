@@ -7,6 +7,8 @@ import pytest
 from services.edge.core import credentials
 from streamway.errors import InvalidArgument, Unauthenticated
 
+SPOKEN = ("streamway.v1.json", "streamway.v1.proto")
+
 
 def test_bearer_keys_are_found_whatever_the_case() -> None:
     assert credentials.bearer("bearer  abc ") == "abc"
@@ -25,10 +27,10 @@ def test_a_browsers_key_is_base64url_without_padding() -> None:
 
 
 def test_another_subprotocol_is_refused_and_the_key_is_not_shown() -> None:
-    credentials.check_subprotocol([])
-    credentials.check_subprotocol(["x", "streamway.v1.json"])
+    credentials.check_subprotocol([], SPOKEN)
+    credentials.check_subprotocol(["x", "streamway.v1.json"], SPOKEN)
     with pytest.raises(InvalidArgument) as caught:
-        credentials.check_subprotocol(["graphql", "streamway.auth.c2VjcmV0"])
+        credentials.check_subprotocol(["graphql", "streamway.auth.c2VjcmV0"], SPOKEN)
     assert "graphql" in caught.value.message
     assert "c2VjcmV0" not in caught.value.message
 

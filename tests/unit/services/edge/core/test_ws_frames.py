@@ -11,7 +11,7 @@ from websockets.streams import StreamReader
 
 from services.edge.core import ws_frames
 from services.edge.core.ws_frames import GenerationFrames
-from streamway.errors import QueueFull, WorkerLost
+from streamway.errors import QueueFull, WorkerLost, to_status
 from streamway.v1 import common_pb2
 
 
@@ -97,14 +97,15 @@ def test_errors_say_whether_and_when_to_try_again() -> None:
         True,
         2500,
     )
-    [frame] = fields(GenerationFrames("b").error(WorkerLost("w"), 17))
+    lost = common_pb2.Event(error=common_pb2.Error(status=to_status(WorkerLost("w")), delivered_until=17))
+    [frame] = fields(GenerationFrames("b").other(lost, "error"))
     assert (frame["id"], frame["delivered_until"]) == ("b", 17)
 
 
 def test_usage_is_left_out_when_the_engine_did_not_count() -> None:
     event = common_pb2.Event(position=9, finished=common_pb2.Finished(finish_reason="stop"))
-    [frame] = fields(GenerationFrames("a").finished(event))
+    [frame] = fields(GenerationFrames("a").other(event, "finished"))
     assert "usage" not in frame
     event.finished.usage.completion_tokens = 4
-    [frame] = fields(GenerationFrames("a").finished(event))
+    [frame] = fields(GenerationFrames("a").other(event, "finished"))
     assert frame["usage"]["completion_tokens"] == 4

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from services.edge.core.ws_protocol import BadFrame, CancelFrame, OpenFrame, PingFrame, parse, to_request
+from services.edge.core.commands import BadFrame
+from services.edge.core.ws_protocol import (
+    CancelFrame,
+    OpenFrame,
+    PingFrame,
+    RestoreFrame,
+    ResumeFrame,
+    parse,
+    to_request,
+)
 from streamway.errors import InvalidArgument, Malformed
 from streamway.v1 import common_pb2
 
@@ -23,6 +32,8 @@ def bad(frame: Any) -> BadFrame:
 def test_every_command_parses() -> None:
     assert isinstance(parse(json.dumps(OPEN)), OpenFrame)
     assert parse('{"type":"cancel","id":"a"}') == CancelFrame(id="a")
+    assert parse('{"type":"resume","id":"a","generation":"g"}') == ResumeFrame(id="a", generation="g", after="0-0")
+    assert parse('{"type":"restore","restore_id":"r","after":{"g":"0-1"}}') == RestoreFrame("r", {"g": "0-1"})
     assert parse('{"type":"ping","t":1.5}') == PingFrame(t=1.5)
     assert parse('{"type":"ping"}') == PingFrame()
 
@@ -48,7 +59,8 @@ def test_all_optional_fields_reach_the_request() -> None:
                 "priority": -128,
                 "deadline_ms": 500,
                 "cache": "exact",
-                "durability": "off",
+                "durability": "strict",
+                "on_disconnect": "cancel",
                 "idempotency_key": "k",
             }
         )
@@ -63,6 +75,9 @@ def test_all_optional_fields_reach_the_request() -> None:
     assert request.limits.max_tokens == 9
     assert list(request.limits.stop) == ["x"]
     assert request.priority == -128
+    assert request.durability == common_pb2.DURABILITY_STRICT
+    assert request.on_disconnect == common_pb2.ON_DISCONNECT_CANCEL
+    assert (request.session, request.idempotency_key) == ("s", "k")
 
 
 def test_absent_parameters_stay_absent() -> None:
@@ -72,6 +87,8 @@ def test_absent_parameters_stay_absent() -> None:
     assert not request.sampling.HasField("temperature")
     assert not request.limits.HasField("max_tokens")
     assert request.deadline_unix_ms == 0
+    assert request.durability == common_pb2.DURABILITY_UNSPECIFIED
+    assert request.on_disconnect == common_pb2.ON_DISCONNECT_GRACE
 
 
 @pytest.mark.parametrize(
@@ -91,7 +108,8 @@ def test_absent_parameters_stay_absent() -> None:
         ({"priority": True}, "priority"),
         ({"deadline_ms": 0}, "deadline_ms"),
         ({"cache": "semantic"}, "cache"),
-        ({"durability": "strict"}, "durability"),
+        ({"durability": "firm"}, "durability"),
+        ({"on_disconnect": "stay"}, "on_disconnect"),
         ({"params": {"temperature": 2.1}}, "params.temperature"),
         ({"params": {"n": 0}}, "params.n"),
         ({"params": {"n": 17}}, "params.n"),
@@ -108,8 +126,8 @@ def test_the_field_at_fault_is_named(change: dict[str, Any], field: str) -> None
 
 
 def test_an_unknown_type_lists_the_known_ones() -> None:
-    assert "open, cancel, ping" in bad({"type": "restore", "id": "x"}).error.message
-    assert bad({"type": "restore", "id": "x"}).id == "x"
+    assert "open, cancel, resume, restore, ping" in bad({"type": "subscribe", "id": "x"}).error.message
+    assert bad({"type": "subscribe", "id": "x"}).id == "x"
     assert "missing" in bad({"id": "x"}).error.message
     assert "not a string" in bad({"type": {}, "id": "x"}).error.message
 

@@ -1,0 +1,313 @@
+"""One WebSocket: many generations side by side, by the client's names for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from aiohttp import WSMsgType, web
+
+from services.edge.core import session_key, ws_frames
+from services.edge.core.commands import BadFrame, Cancel, Live, Name, Open, Restore, Resume
+from services.edge.interfaces import Dialect
+from services.edge.io.desk import Generation
+from services.edge.io.gate import Caller
+from services.edge.io.outbox import Outbox
+from streamway.errors import (
+    DuplicateId,
+    GenerationNotFound,
+    GoingAway,
+    SlowConsumer,
+    StreamwayError,
+    TooLarge,
+    TooManyGenerations,
+    from_status,
+)
+from streamway.journal.cursor import Cursor
+from streamway.runtime.ids import new_generation_id
+from streamway.telemetry.context import begin
+from streamway.v1 import common_pb2
+
+if TYPE_CHECKING:
+    from services.edge.io.websocket import WebSocketSurface
+
+_log = structlog.get_logger("edge")
+
+SURFACE: Final = "websocket"
+# How long a client that was told to go may take to read it.
+LAST_WORDS_S: Final = 2.0
+
+
+class Connection:
+    """See the module. An `outbox.Pausing` for all of its generations."""
+
+    __slots__ = (
+        "_caller",
+        "_closing",
+        "_first",
+        "_going_away",
+        "_live",
+        "_restorable",
+        "_session",
+        "_socket",
+        "_surface",
+        "_transport",
+        "_unanswered",
+        "dialect",
+        "outbox",
+    )
+
+    def __init__(
+        self,
+        surface: WebSocketSurface,
+        socket: web.WebSocketResponse,
+        transport: asyncio.Transport,
+        dialect: Dialect,
+        caller: Caller,
+        session: str,
+    ) -> None:
+        self.dialect = dialect
+        self._surface = surface
+        self._socket = socket
+        self._transport = transport
+        self._caller = caller
+        self._session = session
+        self._restorable = surface.restores.open(caller.identity.tenant)
+        self._live: dict[Name, Generation] = {}
+        self._unanswered = 0
+        self._first = 0
+        self._closing = False
+        self._going_away = False
+        self.outbox = Outbox(transport, surface.flusher, SURFACE, self._too_slow, self)
+
+    def greet(self, models: list[str]) -> None:
+        """The first frame."""
+        settings = self._surface.settings
+        heartbeat_ms, grace_ms = int(settings.heartbeat_s * 1000), int(settings.resume_grace_s * 1000)
+        self.outbox.put(self.dialect.hello(self._restorable.id, self._session, models, heartbeat_ms, grace_ms))
+
+    async def receive(self, restore_id: str = "") -> None:
+        """Works through what the client sends until the connection ends; begins with what `restore_id` had."""
+        if restore_id:
+            await self._restore(Restore(restore_id[:64], {}))
+        socket = self._socket
+        while True:
+            message = await socket.receive()
+            self._unanswered = 0
+            kind = message.type
+            if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY:
+                if not self._closing:
+                    await self._message(message.data)
+            elif kind is WSMsgType.PING:
+                self.outbox.put(ws_frames.pong_frame(message.data))
+            elif kind is not WSMsgType.PONG:
+                # Closed by the client, by us, or by a frame that breaks the protocol; aiohttp has answered it.
+                return
+
+    def beat(self) -> None:
+        """A heartbeat for the client and a ping for its protocol. The last of those that may be missed in a row has a moment
+        to be answered; then the client counts as gone."""
+        if self._closing:
+            return
+        settings = self._surface.settings
+        self._unanswered += 1
+        self.outbox.put(self.dialect.heartbeat + ws_frames.PING)
+        if self._unanswered >= settings.missed_heartbeats:
+            asyncio.get_running_loop().call_later(settings.heartbeat_answer_s, self._dead_if_silent)
+
+    def go_away(self, error: StreamwayError) -> None:
+        """The process stops: says so, and closes when nothing runs."""
+        self._going_away = True
+        live = [
+            Live(name, generation.id, generation.cursor)
+            for name, generation in self._live.items()
+            if generation.durable and generation.grace
+        ]
+        self.outbox.put(self.dialect.going_away(error, live))
+        self._close_if_idle()
+
+    def say_goodbye(self, code: int, reason: str) -> None:
+        """Closes with a code. The client has a few seconds to read what is left."""
+        if self._closing:
+            return
+        self._closing = True
+        self.outbox.put(ws_frames.close_frame(code, reason))
+        self.outbox.flush()
+        self.outbox.close()
+        self._leave_all()
+        # Its own close frame ends the connection. Closing it from here could reset it before ours is read.
+        asyncio.get_running_loop().call_later(LAST_WORDS_S, self._transport.abort)
+
+    def gone(self) -> None:
+        """The connection has ended: nothing of it stays."""
+        if self._live and not self._closing:
+            self._surface.metrics.abnormal_closes += 1
+        self._closing = True
+        self.outbox.close()
+        self._leave_all()
+
+    def ended(self, name: Name) -> None:
+        """A generation has ended; its name is free again."""
+        self._live.pop(name, None)
+        if self._going_away:
+            self._close_if_idle()
+
+    def goes_on_elsewhere(self, name: Name, event: common_pb2.Event) -> bool:
+        """Whether an error says only that this edge stops, and the generation does not."""
+        generation = self._live.get(name)
+        resumable = generation is not None and generation.durable and generation.grace
+        return resumable and not event.position and isinstance(from_status(event.error.status), GoingAway)
+
+    def pause(self) -> bool:
+        """The client reads too slowly: what has a channel waits there."""
+        waiting = [generation.pause() for generation in list(self._live.values())]
+        return all(waiting)
+
+    def go_on(self) -> None:
+        """The client reads again."""
+        generations = list(self._live.values())
+        # Another one is first each time: none may starve where all together are more than the client reads.
+        self._first = (self._first + 1) % max(1, len(generations))
+        for generation in generations[self._first :] + generations[: self._first]:
+            generation.go_on()
+
+    async def _message(self, data: str | bytes) -> None:
+        try:
+            command = self.dialect.parse(data, int(time.time() * 1000))
+        except BadFrame as bad:
+            self._refuse(bad.error, bad.id)
+            return
+        if isinstance(command, Open):
+            self._open(command)
+        elif isinstance(command, Cancel):
+            generation = self._live.get(command.id)
+            if generation is None:
+                self._refuse(GenerationNotFound(str(command.id)), command.id)
+            else:
+                generation.cancel()
+        elif isinstance(command, Resume):
+            self._resume(command.id, command.generation, command.after)
+        elif isinstance(command, Restore):
+            await self._restore(command)
+        else:
+            self.outbox.put(self.dialect.pong(command.t))
+
+    def _open(self, command: Open) -> None:
+        surface = self._surface
+        request = command.request
+        try:
+            self._admit(command.id)
+            if request.ByteSize() + 4096 > surface.max_message_bytes:
+                raise TooLarge("the request", surface.max_message_bytes - 4096, "STREAMWAY_MAX_MESSAGE_BYTES")
+            context = begin(self._caller.context.traceparent, tenant=self._caller.identity.tenant)
+            request.generation = new_generation_id()
+            request.tenant = self._caller.identity.tenant
+            request.session = session_key.of_id(request.session) if request.session else self._session
+            request.traceparent = context.traceparent
+            reader = _Reader(self, command.id, context.traceparent)
+            self._read(command.id, surface.desk.open(request, reader, SURFACE))
+        except StreamwayError as refusal:
+            self._refuse(refusal, command.id)
+
+    def _resume(self, name: Name, generation: str, after: Cursor) -> None:
+        try:
+            self._admit(name)
+            reader = _Reader(self, name, "")
+            tenant = self._caller.identity.tenant
+            self._read(name, self._surface.desk.resume(generation, tenant, after, reader, SURFACE))
+        except StreamwayError as refusal:
+            self._refuse(refusal, name)
+
+    async def _restore(self, command: Restore) -> None:
+        """Resumes everything another connection had; what this one reads already is left alone."""
+        try:
+            stored = await self._surface.restores.read(command.restore_id, self._caller.identity.tenant)
+        except StreamwayError as refusal:
+            self._refuse(refusal)
+            return
+        if self._closing:
+            return
+        reading = {generation.id for generation in self._live.values()}
+        taken: set[Name] = set(self._live)
+        live: list[Live] = []
+        for each in stored:
+            if each.generation in reading:
+                continue
+            name = self.dialect.name_for(each.name, each.generation, len(live))
+            if name in taken:
+                name = self.dialect.name_for("", each.generation, len(live))
+            taken.add(name)
+            live.append(Live(name, each.generation, command.after.get(each.generation, each.cursor)))
+        self.outbox.put(self.dialect.restored(command.restore_id, live))
+        for found in live:
+            self._resume(found.id, found.generation, found.cursor)
+
+    def _admit(self, name: Name) -> None:
+        """Raises what forbids one more generation of this name."""
+        limit = self._surface.settings.max_generations
+        if self._surface.desk.draining:
+            raise GoingAway("edge")
+        if name in self._live:
+            raise DuplicateId(str(name))
+        if len(self._live) >= limit:
+            raise TooManyGenerations("connection", limit)
+
+    def _read(self, name: Name, generation: Generation) -> None:
+        self._live[name] = generation
+        self._restorable.add(generation, str(name))
+
+    def _refuse(self, error: StreamwayError, name: Name = "") -> None:
+        self.outbox.put(self.dialect.refused(error, name))
+
+    def _too_slow(self, error: SlowConsumer) -> None:
+        _log.warning("slow_consumer", surface=SURFACE, problem=error.message, generations=len(self._live))
+        self.say_goodbye(error.row.close, error.message)
+
+    def _dead_if_silent(self) -> None:
+        if self._closing or self._unanswered < self._surface.settings.missed_heartbeats:
+            return
+        _log.info("client_dead", generations=len(self._live))
+        if self._live:
+            self._surface.metrics.abnormal_closes += 1
+        self._closing = True
+        self._transport.abort()
+
+    def _close_if_idle(self) -> None:
+        if not self._live:
+            self.say_goodbye(1001, "this edge is shutting down")
+
+    def _leave_all(self) -> None:
+        self._restorable.close()
+        live, self._live = self._live, {}
+        for generation in live.values():
+            generation.leave()
+
+
+class _Reader:
+    """Reads one generation for a connection."""
+
+    __slots__ = ("_connection", "_frames", "_name", "_put", "_token", "_traceparent")
+
+    def __init__(self, connection: Connection, name: Name, traceparent: str) -> None:
+        self._connection = connection
+        self._name = name
+        self._traceparent = traceparent
+        self._frames = connection.dialect.frames(name)
+        self._token = self._frames.token
+        self._put = connection.outbox.put
+
+    def event(self, event: common_pb2.Event, kind: str) -> None:
+        """The next event. Per-token path."""
+        if kind == "token":
+            self._put(self._token(event))
+            return
+        over = kind in ("finished", "error")
+        if kind == "error" and self._connection.goes_on_elsewhere(self._name, event):
+            # `going_away` has told its cursor, and the connection is closed.
+            pass
+        elif frame := self._frames.other(event, kind, self._traceparent):
+            self._put(frame)
+        if over:
+            self._connection.ended(self._name)
