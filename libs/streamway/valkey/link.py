@@ -11,7 +11,7 @@ import random
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import hiredis
 import structlog
@@ -101,10 +101,10 @@ class LinkSession(asyncio.Protocol):
     # --- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked: uvloop's transports do not say that they are ones.
+        self._transport = cast(asyncio.Transport, transport)
         # Back-pressure is the callers': what waits is bounded by what their generations hold anyway.
-        transport.set_write_buffer_limits(high=1 << 30)
+        self._transport.set_write_buffer_limits(high=1 << 30)
 
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
