@@ -138,7 +138,7 @@ async def test_tool_calls_reach_the_client(stream: bool) -> None:
             events = [started()]
             for position, piece in enumerate(pieces, 3):
                 events.append(
-                    common_pb2.Event(position=position, epoch=1, token=common_pb2.Token(raw_delta=piece, units=1))
+                    common_pb2.Event(position=position, epoch=1 << 20, token=common_pb2.Token(raw_delta=piece, units=1))
                 )
             events[-1].token.choice_finished.finish_reason = "tool_calls"
             world.worker.push(request.generation, *events, finished(6))
@@ -162,7 +162,7 @@ async def test_an_engines_refusal_before_the_first_byte_is_an_http_status() -> N
 
         async def work() -> None:
             request = await world.router.asked()
-            world.worker.push(request.generation, failed(2, EngineRejected("no such grammar", 400, "grammar")))
+            world.worker.push(request.generation, started(), failed(3, EngineRejected("no such grammar", 400, "grammar")))
 
         async with asyncio.TaskGroup() as group:
             group.create_task(work())
@@ -266,7 +266,7 @@ async def test_c1_heartbeats_come_while_the_engine_is_silent() -> None:
             assert chunk == b": ping\n\n"
             pings += 1
             if pings == 3:
-                world.worker.push(request.generation, failed(2, EngineRejected("late", 400)))
+                world.worker.push(request.generation, started(), failed(3, EngineRejected("late", 400)))
         assert pings == 3
         client.cut()
 

@@ -56,7 +56,7 @@ class StreamReader:
         self.done: asyncio.Future[None] = loop.create_future()
 
     async def begun(self, hold_s: float, most_s: float) -> None:
-        """Returns when the engine has begun, or `hold_s` after the mesh took the request, or `most_s` after it was asked:
+        """Returns when the engine has said something, or `hold_s` after the mesh took the request, or `most_s` after it was asked:
         then the client needs a sign of life more than a status. Raises an error that came first."""
         await asyncio.wait({self._accepted}, timeout=most_s)
         if self.accepted is not None:
@@ -80,8 +80,6 @@ class StreamReader:
         elif kind == "accepted":
             self.accepted = _copy(event.accepted)
             settle(self._accepted)
-        elif kind == "started":
-            settle(self._spoken)
         elif kind == "finished":
             self._put(self._encoder.finished(event))
             self._end()
