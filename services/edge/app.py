@@ -23,6 +23,10 @@ from services.edge.io.listener import Listener
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.models import ModelsSurface
 from services.edge.io.outbox import Flusher
+from services.edge.io.responses import ResponsesSurface
+from services.edge.io.responses_desk import ResponsesDesk
+from services.edge.io.responses_store import ResponseStore
+from services.edge.io.responses_stream import ResponseStreams
 from services.edge.io.restores import Restores
 from services.edge.io.routers import Routers
 from services.edge.io.websocket import WebSocketSurface
@@ -122,6 +126,11 @@ class Edge:
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
         chat = ChatSurface(gate, desk, restores, flusher, wheel, metrics, settings, limit)
         generations = GenerationsSurface(gate, desk, restores, flusher, wheel, metrics, settings, limit)
+        response_store = ResponseStore(store, settings.response_keep_s)
+        streams = ResponseStreams(flusher, wheel, metrics, settings)
+        responses = ResponsesSurface(
+            gate, ResponsesDesk(desk, response_store, scope), response_store, streams, restores, metrics, settings, limit
+        )
         models = ModelsSurface(gate, routers)
         console = ConsoleSurface(gate, STATIC)
         routes = [
@@ -131,6 +140,7 @@ class Edge:
             web.get("/v1/generations", generations.list),
             web.get("/v1/generations/{id}/events", generations.events),
             web.delete("/v1/generations/{id}", generations.delete),
+            *responses.routes(),
             web.get("/v1/models", models.list),
             web.get("/v1/models/{id:.+}", models.one),
             web.get("/healthz", self._healthz),

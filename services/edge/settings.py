@@ -79,6 +79,12 @@ class EdgeSettings(ServiceSettings):
     poll_wait_s: float = Field(
         default=15.0, ge=0, le=60, description="Seconds a long poll waits for the next event unless it says how long."
     )
+    response_keep_s: float = Field(
+        default=3600.0,
+        ge=60,
+        le=30 * 86400,
+        description="Seconds a stored response of the Responses API can be retrieved and followed, from its last change on.",
+    )
     keepalive_s: float = Field(
         default=75.0, ge=1, le=3600, description="Seconds an HTTP connection may idle between two requests."
     )

@@ -54,6 +54,11 @@ def sweep(worker: str) -> str:
     return f"sw:sweep:{{{worker}}}"
 
 
+def openai_response(generation_id: str) -> str:
+    """Hash with what the Responses API keeps of a generation beside its channel."""
+    return f"sw:openai:{{{generation_id}}}"
+
+
 def dead(model: str) -> str:
     """Stream of the tasks of one model that were given up, with their history."""
     return f"sw:dead:{model}"

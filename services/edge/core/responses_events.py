@@ -14,6 +14,7 @@ A resumed stream is made from the whole response: what its beginning holds must 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import msgspec
@@ -46,6 +47,10 @@ class ResponseEvents:
         self._opened = 0
         self._template = b""
 
+    def mute(self) -> None:
+        """Nobody reads the stream any more: what comes is only collected."""
+        self._after = sys.maxsize
+
     def event(self, event: common_pb2.Event, kind: str) -> bytes:
         """What one event of the generation adds to the stream; often nothing. Per-token path."""
         state = self.state
@@ -74,9 +79,12 @@ class ResponseEvents:
             return self._close() if state.ended else self.broken(error)
         return b""
 
-    def whole(self) -> bytes:
-        """The stream of a response that has ended and of which only the outcome is kept: its text is one delta."""
+    def whole(self) -> bytes | None:
+        """The stream of a response that has ended and of which only the outcome is kept: its text is one delta. None where
+        the client may have a part of that text, since it cannot be cut."""
         ended = self.state
+        if ended.text and _OPENING <= self._after < number_of(ended.position - 1):
+            return None
         self.state = ResponseState(ended.generation, ended.echo)
         made = self._open(_OPENING if ended.spoken else 1)
         self.state = ended

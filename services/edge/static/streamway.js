@@ -15,13 +15,13 @@
 // far with its `text`; "resumed" comes only where something is missing (`recovered` false) or not there yet (`behind`).
 
 import { Answer, TERMINAL } from "./answer.js";
-import { Ladder, RUNGS } from "./ladder.js";
+import { Ladder, RUNGS, TIMES } from "./ladder.js";
 import { HttpTransport, WebSocketTransport } from "./transports.js";
 
 export class StreamwayClient extends EventTarget {
   #base;
   #key = "";
-  #ladder = new Ladder();
+  #ladder;
   #transport = null;
   #higher = null; // a transport that is tried while the present one carries on
   #live = new Map(); // id → Generation
@@ -31,10 +31,11 @@ export class StreamwayClient extends EventTarget {
   hello = null; // what the server said first on the present connection
   state = "closed"; // closed, connecting, open, waiting (to try again) or refused (the key is missing or wrong)
 
-  // `base`: the edge, as a URL that ends with a slash.
-  constructor(base = new URL(".", location.href).href) {
+  // `base`: the edge, as a URL that ends with a slash. `times`: what of ladder.js's TIMES shall be another.
+  constructor({ base = new URL(".", location.href).href, times = {} } = {}) {
     super();
     this.#base = base;
+    this.#ladder = new Ladder(Math.random, { ...TIMES, ...times });
     globalThis.addEventListener?.("online", () => this.#happened({ type: "online" }));
   }
 

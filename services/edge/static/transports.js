@@ -191,8 +191,10 @@ export class HttpTransport {
 
   // True when nothing follows.
   #deliver(id, frame) {
-    if (!this.#ending.signal.aborted && frame.type !== "heartbeat") this.#owner.frame(id, frame);
-    return this.#ending.signal.aborted || TERMINAL.has(frame.type);
+    const { signal } = this.#ending;
+    if (!signal.aborted && frame.type === "going_away") this.#owner.broke(false); // this edge stops, the answer does not
+    else if (!signal.aborted) this.#owner.frame(id, frame);
+    return signal.aborted || TERMINAL.has(frame.type) || frame.type === "going_away";
   }
 
   // Null when the mesh refused it and `id`'s reader has been told: that is no trouble of the network.

@@ -1,0 +1,107 @@
+"""What is kept of stored responses, where every edge finds it.
+
+    sw:openai:{0197…}   hash   tenant, session, echo (what the response object repeats of its request), messages (the
+                               conversation up to this response), and once it has ended: outcome
+
+The answer itself is in the response channel until it has ended and that expires; the outcome has it from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from services.edge.core.responses_request import Echo, Message
+from services.edge.core.responses_state import Outcome, decode_outcome, encode_outcome, response_id
+from streamway.errors import GenerationNotFound, StoreUnavailable
+from streamway.journal import Cursor, read_tail
+from streamway.valkey import keys
+from streamway.valkey.session import Argument, LinkLost, Session, Sessions, StoreRefused
+
+_log = structlog.get_logger("edge")
+
+_STORE_WAIT_S: Final = 2.0
+_FIELDS: Final = ("tenant", "session", "echo", "messages", "outcome")
+_encode: Final = msgspec.json.Encoder().encode
+_echo: Final = msgspec.json.Decoder(Echo).decode
+_messages: Final = msgspec.json.Decoder(list[Message]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response as it is kept. `outcome` None: it has not ended, or nobody read its end."""
+
+    generation: str
+    session: str
+    echo: Echo
+    messages: list[Message]
+    outcome: Outcome | None
+
+
+class ResponseStore:
+    """All stored responses of the mesh. Each is kept for `keep_s` from its last change."""
+
+    def __init__(self, sessions: Sessions, keep_s: float) -> None:
+        self._sessions = sessions
+        self._keep_ms = int(keep_s * 1000)
+
+    async def begin(self, generation: str, tenant: str, session: str, echo: Echo, messages: Sequence[Message]) -> None:
+        """Keeps a new one. Raises StoreUnavailable."""
+        key = keys.openai_response(generation)
+        fields = ("tenant", tenant, "session", session, "echo", _encode(echo), "messages", _encode(messages))
+        await self._ask(("HSET", key, *fields), ("PEXPIRE", key, self._keep_ms))
+
+    async def read(self, generation: str, tenant: str) -> StoredResponse:
+        """Raises GenerationNotFound, also for that of another tenant, or StoreUnavailable."""
+        (row,) = await self._ask(("HMGET", keys.openai_response(generation), *_FIELDS))
+        owner, session, echo, messages, outcome = row
+        if owner is None or owner.decode() != tenant:
+            raise GenerationNotFound(response_id(generation))
+        return StoredResponse(
+            generation,
+            session.decode(),
+            _echo(echo),
+            _messages(messages),
+            decode_outcome(outcome) if outcome is not None else None,
+        )
+
+    async def end(self, generation: str, outcome: Outcome) -> None:
+        """Keeps how it ended, if it is kept at all. Without the store the channel has it for a while."""
+        key = keys.openai_response(generation)
+        try:
+            (owner,) = await self._ask(("HGET", key, "tenant"))
+            if owner is not None:
+                await self._ask(("HSET", key, "outcome", encode_outcome(outcome)), ("PEXPIRE", key, self._keep_ms))
+        except StoreUnavailable as problem:
+            _log.warning("response_not_kept", generation=generation, problem=problem.name)
+
+    async def forget(self, generation: str) -> None:
+        """Deletes it alone; that it was never begun is no error. Raises StoreUnavailable."""
+        await self._ask(("DEL", keys.openai_response(generation)))
+
+    async def erase(self, generation: str) -> None:
+        """Deletes it with its request and events. Raises StoreUnavailable."""
+        names = (keys.openai_response(generation), keys.response(generation), keys.generation(generation))
+        await self._ask(*(("DEL", name) for name in names))
+
+    async def tail(self, generation: str) -> Cursor | None:
+        """The newest event of its channel; None when there is none, or the store does not answer."""
+        try:
+            async with asyncio.timeout(_STORE_WAIT_S):
+                tail = await read_tail(await self._sessions.session(), generation)
+        except (TimeoutError, LinkLost, StoreRefused):
+            return None
+        return tail.entry.id if tail is not None else None
+
+    async def _ask(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        try:
+            async with asyncio.timeout(_STORE_WAIT_S):
+                session: Session = await self._sessions.session()
+                return [await session.call(*command) for command in commands]
+        except (TimeoutError, LinkLost, StoreRefused):
+            raise StoreUnavailable from None
