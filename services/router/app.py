@@ -12,31 +12,47 @@ from prometheus_client import CollectorRegistry
 
 from services.router.core.ledger import Ledger
 from services.router.io.admitting import Admitting
+from services.router.io.attaching import Attaching
 from services.router.io.books import Books
 from services.router.io.cache_client import CacheClient
 from services.router.io.caching import Caching
 from services.router.io.dispatch import Dispatcher
+from services.router.io.journal import Journal
+from services.router.io.locating import Locator
 from services.router.io.placing import Placing
+from services.router.io.probe import Probe
+from services.router.io.reclaiming import Reclaiming
 from services.router.io.records import Records
 from services.router.io.registry import Registry
+from services.router.io.relaying import RelayServicer
 from services.router.io.sources import LeaseSource, StaticSource
 from services.router.metrics import RouterMetrics
 from services.router.servicer import RouterServicer
 from services.router.settings import RouterSettings
 from streamway.attach import AttachPool
 from streamway.config import SharedSettings
+from streamway.following import ReaderPorts
+from streamway.journal import Follower
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.start import StartError
 from streamway.runtime.tasks import TaskScope
 from streamway.telemetry.operations import OperationsServer
 from streamway.telemetry.tracing import server_interceptors
-from streamway.v1 import router_pb2_grpc
+from streamway.v1 import common_pb2, inference_pb2_grpc, router_pb2_grpc
 from streamway.valkey.connection import Valkey, connect
 from streamway.valkey.leases import Lease
+from streamway.valkey.link import Link
 
 _log = structlog.get_logger("router")
 _LAST_WORDS_S = 1.0
+# A blocking read lasts up to five seconds.
+_BLOCKING_REPLY_S = 10.0
+_DURABILITY = {
+    "off": common_pb2.DURABILITY_OFF,
+    "relaxed": common_pb2.DURABILITY_RELAXED,
+    "strict": common_pb2.DURABILITY_STRICT,
+}
 
 
 @dataclass(slots=True)
@@ -135,7 +151,8 @@ class RouterApp:
         if self._tracing is not None:
             self._stack.callback(self._tracing.shutdown)
         settings, shared, clock, metrics = self._settings, self._shared, self._clock, self._metrics
-        valkey = await connect(shared.valkey_url.get_secret_value())
+        url = shared.valkey_url.get_secret_value()
+        valkey = await connect(url)
         self._stack.push_async_callback(valkey.aclose)
         self._stack.push_async_callback(self._scope.close)
         source: LeaseSource | StaticSource = LeaseSource(valkey, clock)
@@ -153,7 +170,7 @@ class RouterApp:
             vnodes=settings.vnodes,
             queue_limit=settings.queue_limit,
         )
-        pool = AttachPool(shared, self._scope, reattach_s=settings.reattach_s)
+        pool = AttachPool(shared, self._scope, reattach_s=settings.reattach_s, silence_s=settings.silence_s)
         self._stack.push_async_callback(pool.close)
         cache = CacheClient(
             settings.caches,
@@ -166,12 +183,34 @@ class RouterApp:
             poll_s=settings.poll_s,
         )
         self._stack.push_async_callback(cache.close)
-        records = Records(valkey, self._scope, clock, settings.dispatch_timeout_s)
+        records = Records(valkey, self._scope, clock)
         books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes)
-        # How a generation is opened, outermost first: Admitting → Caching → Placing.
+        link, blocking = Link(url, clock), Link(url, clock, reply_timeout_s=_BLOCKING_REPLY_S)
+        follower = Follower(blocking, link)
+        finished_ttl_ms = int(settings.channel_finished_ttl_s * 1000)
+        live_ttl_ms = int(settings.channel_live_ttl_s * 1000)
+        journal = Journal(link, clock, settings.dispatch_timeout_s, live_ttl_ms, finished_ttl_ms)
+        reclaiming = Reclaiming(
+            valkey,
+            link,
+            registry,
+            Probe(shared),
+            clock,
+            metrics,
+            settings.id,
+            lease_s=settings.worker_lease_s,
+            finished_ttl_ms=finished_ttl_ms,
+            factor=settings.load_factor,
+            floor=settings.load_floor,
+        )
+        locator = Locator(journal, registry, books, clock, self._relayed_at, reclaiming.hint, settings.id)
+        ports = ReaderPorts(pool, link, locator, self._scope, follower, takeover_wait_s=settings.takeover_wait_s)
+        # How a generation is opened, outermost first: Admitting → Attaching → Caching → Placing.
         placing = Placing(
             registry,
             Dispatcher(valkey, self._scope, settings.dispatch_timeout_s),
+            journal,
+            locator,
             books,
             clock,
             metrics,
@@ -179,46 +218,63 @@ class RouterApp:
             floor=settings.load_floor,
             expected_output_tokens=settings.expected_output_tokens,
         )
-        caching = Caching(placing, cache, records, metrics, settings.cache_prompt_limit_bytes)
+        caching = Caching(placing, cache, records, journal, metrics, settings.cache_prompt_limit_bytes)
         admitting = Admitting(
-            caching,
+            Attaching(caching, journal, locator, settings.idempotency_ttl_s),
             books,
             clock,
             metrics,
             most_generations=settings.max_generations,
             max_message_bytes=shared.max_message_bytes,
             read_body_bytes=settings.cache_prompt_limit_bytes,
+            durability=_DURABILITY[settings.durability],
         )
         servicer = RouterServicer(
             admitting,
             registry,
             books,
-            records,
-            pool,
+            locator,
+            ports,
             self._scope,
             metrics,
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
         )
+        mounted = [
+            MountedService("streamway.v1.RouterService", servicer, router_pb2_grpc.add_RouterServiceServicer_to_server)
+        ]
+        if settings.token_path == "relay":
+            relay = RelayServicer(
+                locator,
+                registry,
+                ports,
+                self._scope,
+                settings.id,
+                outbox_limit_bytes=settings.outbox_limit_bytes,
+                heartbeat_s=settings.attach_heartbeat_s,
+                most_subscriptions=settings.max_generations,
+            )
+            add = inference_pb2_grpc.add_InferenceServiceServicer_to_server
+            mounted.append(MountedService("streamway.v1.InferenceService", relay, add))
         server = MeshServer(
             settings.host,
             settings.port,
             shared,
-            [
-                MountedService(
-                    "streamway.v1.RouterService", servicer, router_pb2_grpc.add_RouterServiceServicer_to_server
-                )
-            ],
+            mounted,
             telemetry=server_interceptors(self._tracing),
         )
         lease = Lease(valkey, clock, "router", settings.id, self._lease_fields)
         self._parts = _Parts(valkey, source, registry, pool, cache, books, admitting, servicer, server, lease)
+        links = [self._scope.spawn(link.run(), "link"), self._scope.spawn(blocking.run(), "link-blocking")]
         await registry.refresh()
         await cache.refresh()
         await server.start()
         self._stack.push_async_callback(server.stop, 0)
         await self._start_operations(int(server.address.rpartition(":")[2]))
         self._loops = [
+            *links,
+            self._scope.spawn(follower.run(), "follower"),
+            self._scope.spawn(reclaiming.run(), "reclaiming"),
             self._scope.spawn(registry.run(), "registry"),
             self._scope.spawn(cache.run(), "caches"),
             self._scope.spawn(lease.hold(), "lease"),
@@ -242,12 +298,17 @@ class RouterApp:
     def _lease_fields(self) -> dict[str, str]:
         return {"address": self.address, "draining": "1" if self._draining else "0"}
 
+    def _relayed_at(self) -> str:
+        return self.address if self._settings.token_path == "relay" else ""
+
     def _ready(self) -> str:
         if self._draining:
             return "draining"
         if not self._serving:
             return "starting"
-        return "" if self._made().registry.readable else "Valkey does not answer"
+        # Without Valkey work goes straight to the workers that are known.
+        registry = self._made().registry
+        return "" if registry.readable or registry.all() else "Valkey does not answer"
 
     def _made(self) -> _Parts:
         if self._parts is None:

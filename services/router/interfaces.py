@@ -2,7 +2,7 @@
 
 Opening a generation is one port, implemented in layers that are stacked in `app.py`:
 
-    Admitting → Caching → Placing        each may answer or refuse by itself, or ask the next
+    Admitting → Attaching → Caching → Placing        each may answer or refuse by itself, or ask the next
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Protocol
 
 from services.router.core.body import Body
 from services.router.core.worker import Worker
+from streamway.following import Place
 from streamway.v1 import cache_pb2, common_pb2
 
 
@@ -33,19 +34,17 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a generation runs. `address` is "host:port"."""
-
-    worker: str
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
 class Opened:
-    """A generation that was taken. `events` begins with `accepted`; without a `place` it is the whole answer."""
+    """A generation that was taken. `events` begins with `accepted`.
+
+    What follows is read at `place`; without one from the channel of `attached_to`, an earlier generation; without that either,
+    `events` is the whole answer. `durable`: there is a channel.
+    """
 
     events: list[common_pb2.Event]
     place: Place | None
+    attached_to: str = ""
+    durable: bool = False
 
 
 class Opener(Protocol):

@@ -22,6 +22,15 @@ class RouterMetrics:
             buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
             registry=registry,
         )
+        self.inline = Counter(
+            "streamway_router_inline_tasks", "Tasks given to workers past the store.", registry=registry
+        )
+        self.moved = Counter(
+            "streamway_router_tasks_moved",
+            "Tasks of workers that are gone, by what became of them: requeued, dropped, given_up.",
+            ["outcome"],
+            registry=registry,
+        )
         self.generations = Gauge(
             "streamway_router_generations", "Generations in flight that this router dispatched.", registry=registry
         )
@@ -32,4 +41,4 @@ class RouterMetrics:
             "streamway_router_cache_stores", "Answers offered to the cache, by outcome.", ["outcome"], registry=registry
         )
         self.workers = Gauge("streamway_router_workers", "Known workers, by state.", ["state"], registry=registry)
-        self.streams = Gauge("streamway_router_streams", "Open Connect and Generate calls.", registry=registry)
+        self.streams = Gauge("streamway_router_streams", "Open Connect, Generate and Resume calls.", registry=registry)

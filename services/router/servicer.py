@@ -10,15 +10,16 @@ import grpc.aio
 
 from services.router.core.catalogue import served_models
 from services.router.core.events import TERMINAL
-from services.router.interfaces import Opener, Place
+from services.router.interfaces import Opener
 from services.router.io.books import Books
 from services.router.io.connection import Connection
+from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
-from services.router.io.records import Record, Records
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
-from streamway.attach import AttachPool
-from streamway.errors import GenerationNotFound, InvalidArgument, from_status
+from streamway.errors import InvalidArgument, Malformed, from_status
+from streamway.following import ReaderPorts
+from streamway.journal import START, Cursor
 from streamway.rpc import caller
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
@@ -26,6 +27,7 @@ from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 from streamway.v1.router_pb2 import Delivery
 
 _MOST_COMMANDS = 1000
+_LONGEST_WAIT_S = 60.0
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
@@ -36,8 +38,8 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         opener: Opener,
         registry: Registry,
         books: Books,
-        records: Records,
-        pool: AttachPool,
+        locator: Locator,
+        ports: ReaderPorts,
         scope: TaskScope,
         metrics: RouterMetrics,
         *,
@@ -47,8 +49,8 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._opener = opener
         self._registry = registry
         self._books = books
-        self._records = records
-        self._pool = pool
+        self._locator = locator
+        self._ports = ports
         self._scope = scope
         self._metrics = metrics
         self._outbox_limit_bytes = outbox_limit_bytes
@@ -103,15 +105,37 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
                 if batch[-1].WhichOneof("event") in TERMINAL:
                     return
 
+    async def Resume(  # noqa: N802
+        self, request: router_pb2.ResumeRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[router_pb2.ResumeResponse]:
+        """Goes on from a cursor. Other readers of the generation are not disturbed. An unknown one is the call's status."""
+        generation = _checked(request.generation)
+        try:
+            cursor = Cursor.parse(request.cursor) if request.cursor else START
+        except Malformed as wrong:
+            raise InvalidArgument("cursor", wrong.message) from None
+        with self._connection() as connection:
+            connection.resume(generation, caller().tenant_for(request.tenant), cursor)
+            said = False
+            while (batch := await connection.outbox.take(self._heartbeat_s)) is not None:
+                if not batch:
+                    beat = common_pb2.Event(generation=generation, heartbeat=common_pb2.Heartbeat())
+                    yield router_pb2.ResumeResponse(events=[beat])
+                    continue
+                if not said and batch[0].HasField("error"):
+                    raise from_status(batch[0].error.status)
+                said = True
+                yield router_pb2.ResumeResponse(events=batch)
+                if batch[-1].WhichOneof("event") in TERMINAL:
+                    return
+
     async def Cancel(  # noqa: N802
         self, request: router_pb2.CancelRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.CancelResponse:
         """Passes a cancel on to the worker that has the generation."""
-        record = await self._record(request.generation, request.tenant)
-        worker = self._registry.worker(record.worker)
-        if not self._books.cancel(request.generation, record.tenant) and worker is not None:
-            self._books.cancel_at(Place(worker.id, worker.address), request.generation)
-        return router_pb2.CancelResponse(state=record.state)
+        generation = _checked(request.generation)
+        state = await self._locator.cancel(generation, caller().tenant_for(request.tenant))
+        return router_pb2.CancelResponse(state=state)
 
     async def ListModels(  # noqa: N802
         self, request: router_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -122,31 +146,31 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     async def GetGeneration(  # noqa: N802
         self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.GetGenerationResponse:
-        """What the record says, and where that worker is now."""
-        record = await self._record(request.generation, request.tenant)
-        worker = self._registry.worker(record.worker)
-        return router_pb2.GetGenerationResponse(
-            generation=request.generation,
-            state=record.state,
-            worker=record.worker,
-            source=worker.address if worker is not None else "",
-            model=record.model,
-            session=record.session,
+        """What record and channel say, and where the generation can be read now."""
+        generation = _checked(request.generation)
+        known = await self._locator.wait(
+            generation,
+            caller().tenant_for(request.tenant),
+            wait_s=min(request.wait_ms / 1000, _LONGEST_WAIT_S),
+            above_epoch=request.above_epoch,
+            lost_worker=request.lost_worker,
         )
-
-    async def _record(self, generation: str, claimed_tenant: str) -> Record:
-        """The record, if it is the caller's. Another tenant's gives the same answer as an unknown one."""
-        if not generation:
-            raise InvalidArgument("generation", "must not be empty")
-        record = await self._records.read(generation)
-        if record is None or record.tenant != caller().tenant_for(claimed_tenant):
-            raise GenerationNotFound(generation)
-        return record
+        return router_pb2.GetGenerationResponse(
+            generation=generation,
+            state=known.state,
+            worker=known.worker,
+            source=self._locator.source_of(known.place),
+            model=known.model,
+            session=known.session,
+            epoch=known.epoch,
+            cursor=known.cursor,
+            durability=known.durability,
+        )
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         outbox = Outbox(self._outbox_limit_bytes)
-        connection = Connection(caller(), self._opener, self._books, self._pool, self._scope, outbox)
+        connection = Connection(caller(), self._opener, self._books, self._locator, self._ports, self._scope, outbox)
         self._connections.add(connection)
         self._metrics.streams.inc()
         try:
@@ -166,6 +190,12 @@ async def _listen(connection: Connection, requests: AsyncIterator[router_pb2.Con
         for command in request.commands:
             connection.obey(command)
     connection.finish()
+
+
+def _checked(generation: str) -> str:
+    if not generation:
+        raise InvalidArgument("generation", "must not be empty")
+    return generation
 
 
 def _traceparent(context: grpc.aio.ServicerContext[Any, Any]) -> str:

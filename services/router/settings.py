@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -65,6 +65,34 @@ class RouterSettings(ServiceSettings):
     dispatch_timeout_s: float = Field(
         default=2.0, gt=0, le=60, description="Seconds Valkey may take for a task before it is refused."
     )
+    token_path: Literal["direct", "relay"] = Field(
+        default="direct",
+        description="Where edges read tokens: at the workers, or, where they cannot reach those, through this router.",
+    )
+    durability: Literal["off", "relaxed", "strict"] = Field(
+        default="relaxed", description="How much of a stream survives a crash where the request does not say."
+    )
+    channel_live_ttl_s: float = Field(
+        default=600.0, ge=1, le=86_400, description="Seconds a response channel is kept after it was opened."
+    )
+    channel_finished_ttl_s: float = Field(
+        default=300.0,
+        ge=1,
+        le=86_400,
+        description="Seconds a response channel is kept after an end that a router writes.",
+    )
+    takeover_wait_s: float = Field(
+        default=45.0, gt=0, le=600, description="Seconds a relayed stream waits for a worker that goes on with it."
+    )
+    worker_lease_s: float = Field(
+        default=3.0,
+        gt=0,
+        le=60,
+        description="Length of a worker's lease: so long must pass after an outage of Valkey before one counts as gone.",
+    )
+    idempotency_ttl_s: float = Field(
+        default=86_400.0, ge=1, le=30 * 86_400, description="Seconds an idempotency key is remembered."
+    )
     cache_budget_ms: float = Field(
         default=20.0,
         ge=0,
@@ -80,10 +108,22 @@ class RouterSettings(ServiceSettings):
         le=600,
         description="Seconds to try a broken stream to a worker again before it counts as lost.",
     )
+    silence_s: float = Field(
+        default=6.0,
+        gt=0,
+        le=600,
+        description="Seconds without any sign of a worker that is read from after which its stream is torn down.",
+    )
+    attach_heartbeat_s: float = Field(
+        default=2.0,
+        gt=0,
+        le=60,
+        description="Seconds without an event after which a relayed Attach stream gets a sign.",
+    )
     outbox_limit_bytes: int = Field(
         default=4 * 1024 * 1024,
         ge=4096,
-        description="Bytes that may wait for a slow caller; over it the stream ends and its generations are cancelled.",
+        description="Bytes that may wait for a slow caller; over it the stream ends as if the caller had left.",
     )
     heartbeat_s: float = Field(
         default=15.0, gt=0, le=15, description="Seconds without an event after which Generate sends a heartbeat."

@@ -108,8 +108,8 @@ class TestConnect:
             await until(lambda: any(event.generation == "" for event in stream.events))
             nameless = await _refusal(stream, ask(generation="7"))
             assert nameless.param == "generation"
-            hand.push(good, finished(2))
-            await until(lambda: stream.kinds(good) == ["accepted", "finished"])
+            hand.push(good, started(2), finished(3))
+            await until(lambda: stream.kinds(good) == ["accepted", "started", "finished"])
             await stream.close()
 
     async def test_a_live_id_is_not_opened_twice(self, valkey: Redis, valkey_server: ValkeyServer) -> None:
@@ -138,18 +138,22 @@ class TestConnect:
             await until(lambda: {located, relayed} <= set(hand.cancelled))
             await stream.close()
 
-    async def test_closing_the_stream_cancels_what_it_relayed_and_not_what_is_read_elsewhere(
+    async def test_closing_the_stream_ends_the_reading_and_cancels_only_what_was_asked_to_be(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:
         async with mesh(valkey, valkey_server.url) as made:
             stream, hand = made.connect(), made.workers[0].hand
             located = await stream.open(ask("a"))
-            relayed = await stream.open(ask("b"), location=False)
-            await stream.first(located)
-            await stream.first(relayed)
+            relayed = await stream.open(ask("b", on_disconnect=common_pb2.ON_DISCONNECT_CANCEL), location=False)
+            kept = await stream.open(ask("c", on_disconnect=common_pb2.ON_DISCONNECT_GRACE), location=False)
+            default = await stream.open(ask("d"), location=False)
+            for generation in (located, relayed, kept, default):
+                await stream.first(generation)
+            await until(lambda: len(hand.subscribed) == 7)
             await stream.close()
             await until(lambda: relayed in hand.cancelled)
-            assert located not in hand.cancelled
+            await until(lambda: sum(command.HasField("unsubscribe") for command in hand.commands) == 3)
+            assert hand.cancelled == [relayed], "the others are left to the worker's grace"
 
     async def test_after_half_closing_the_rest_is_delivered_and_the_stream_ends(
         self, valkey: Redis, valkey_server: ValkeyServer
@@ -187,18 +191,19 @@ class TestConnect:
             assert connections < 20, "a burst shares round trips, it does not open connections"
             await stream.close()
 
-    async def test_a_caller_that_does_not_read_is_cut_and_its_generations_are_cancelled(
+    async def test_a_caller_that_does_not_read_is_cut_as_if_it_had_left(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:
         async with mesh(valkey, valkey_server.url, outbox_limit_bytes=100_000) as made:
             call = made.stub.Connect(metadata=made.metadata)
-            request = ask()
+            request = ask(on_disconnect=common_pb2.ON_DISCONNECT_CANCEL)
             opening = router_pb2.ConnectCommand(open=router_pb2.Open(request=request))
             await call.write(router_pb2.ConnectRequest(commands=[opening]))
             hand = made.workers[0].hand
             await until(lambda: len(hand.subscribed) == 2)
+            hand.push(request.generation, started(2))
             for number in range(200):
-                hand.push(request.generation, token(number + 2, "x" * 50_000))
+                hand.push(request.generation, token(number + 3, "x" * 50_000))
                 await asyncio.sleep(0)
             await until(lambda: request.generation in hand.cancelled)
             with pytest.raises(grpc.aio.AioRpcError) as ended:
@@ -266,12 +271,14 @@ class TestWorkers:
             assert {event.accepted.worker for event in other} == {"w0", "w1", "w2"}
             await stream.close()
 
-    async def test_a_lost_worker_ends_what_is_relayed_and_the_books_are_settled(
+    async def test_a_lost_worker_ends_what_is_relayed_without_a_channel_and_the_books_are_settled(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:
         async with mesh(valkey, valkey_server.url, reattach_s=0.5) as made:
             stream, worker = made.connect(), made.workers[0]
-            generation = await stream.open(ask(), location=False)
+            generation = await stream.open(ask(durability=common_pb2.DURABILITY_OFF), location=False)
+            assert (await stream.first(generation)).accepted.durability == common_pb2.DURABILITY_OFF
+            assert not await valkey.exists(keys.response(generation))
             await until(lambda: len(worker.hand.subscribed) == 2)
             worker.hand.push(generation, started(2), token(3, "x"))
             await until(lambda: len(stream.of(generation)) == 3)
@@ -321,9 +328,12 @@ class TestGenerate:
             assert refused.value.code() is grpc.StatusCode.NOT_FOUND
             assert from_rpc_error(refused.value).name == "model_not_found"
 
-    async def test_cancelling_the_call_cancels_the_generation(self, valkey: Redis, valkey_server: ValkeyServer) -> None:
+    async def test_cancelling_the_call_cancels_a_generation_without_grace(
+        self, valkey: Redis, valkey_server: ValkeyServer
+    ) -> None:
         async with mesh(valkey, valkey_server.url) as made:
-            call = made.stub.Generate(router_pb2.GenerateRequest(request=ask()), metadata=made.metadata)
+            request = ask(on_disconnect=common_pb2.ON_DISCONNECT_CANCEL)
+            call = made.stub.Generate(router_pb2.GenerateRequest(request=request), metadata=made.metadata)
             generation = (await call.read()).events[0].generation
             call.cancel()
             await until(lambda: generation in made.workers[0].hand.cancelled)
@@ -435,7 +445,9 @@ class TestUnary:
 
 
 class TestLife:
-    async def test_without_valkey_new_work_is_refused_and_running_relays_go_on(self, tmp_path: Path) -> None:
+    async def test_without_valkey_new_work_goes_straight_to_a_worker_and_strict_work_is_refused(
+        self, tmp_path: Path
+    ) -> None:
         server = ValkeyServer(tmp_path)
         client = Redis.from_url(server.url)
         try:
@@ -444,8 +456,20 @@ class TestLife:
                 running = await stream.open(ask("a"), location=False)
                 await until(lambda: len(hand.subscribed) == 2)
                 server.stop()
-                refused = await _refusal(stream, ask("b"))
+                refused = await _refusal(stream, ask("b", durability=common_pb2.DURABILITY_STRICT))
                 assert (refused.name, refused.retry_after_s) == ("store_unavailable", 1)
+                keyed = await _refusal(stream, ask("c", idempotency_key="k"))
+                assert keyed.name == "store_unavailable", "that nothing runs twice can't be promised"
+                inline = await stream.open(ask("d"), location=False)
+                told = (await stream.first(inline)).accepted
+                assert (told.worker, told.durability) == ("w0", common_pb2.DURABILITY_OFF)
+                await until(lambda: any(command.HasField("inline_task") for command in hand.commands))
+                task = next(command.inline_task for command in hand.commands if command.HasField("inline_task"))
+                assert task.request.generation == inline
+                assert task.request.durability == common_pb2.DURABILITY_OFF
+                assert abs(task.created_ms - time.time() * 1000) < 10_000
+                hand.push(inline, started(2), token(3, "x"), finished(4))
+                await until(lambda: stream.kinds(inline)[-1] == "finished")
                 hand.push(running, started(2), finished(3))
                 await until(lambda: stream.kinds(running) == ["accepted", "started", "finished"])
                 with pytest.raises(grpc.aio.AioRpcError) as unknown:
@@ -482,20 +506,21 @@ class TestLife:
             assert not await valkey.exists(keys.lease("router", "router-0"))
             await stream.close()
 
-    async def test_a_relay_that_outlives_the_grace_is_told_and_cancelled(
+    async def test_a_relay_that_outlives_the_drain_is_told_and_only_what_has_no_channel_is_cancelled(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:
         async with mesh(valkey, valkey_server.url, drain_grace_s=0.2) as made:
             stream, hand = made.connect(), made.workers[0].hand
-            relayed = await stream.open(ask("a"), location=False)
-            located = await stream.open(ask("b"))
+            relayed = await stream.open(ask("a", durability=common_pb2.DURABILITY_OFF), location=False)
+            kept = await stream.open(ask("b"), location=False)
+            located = await stream.open(ask("c"))
             await stream.first(located)
-            await until(lambda: len(hand.subscribed) == 3)
+            await until(lambda: len(hand.subscribed) == 5)
             await made.app.drain()
             await until(lambda: stream.ended)
-            assert _reason(stream.of(relayed)[-1]) == "going_away"
+            assert [_reason(stream.of(each)[-1]) for each in (relayed, kept)] == ["going_away"] * 2
             await until(lambda: relayed in hand.cancelled)
-            assert located not in hand.cancelled
+            assert hand.cancelled == [relayed]
             await stream.close()
 
     async def test_metrics_say_what_was_decided(self, valkey: Redis, valkey_server: ValkeyServer) -> None:

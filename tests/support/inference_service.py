@@ -78,6 +78,11 @@ class HandWorker(inference_pb2_grpc.InferenceServiceServicer):
             if batch:
                 reader.outbox.put_nowait(batch)
 
+    def beat(self) -> None:
+        """Sends a sign of life on every Attach stream."""
+        for reader in self._readers:
+            reader.outbox.put_nowait([])
+
     def break_streams(self) -> None:
         """Ends every Attach stream; the server stays."""
         for reader in self._readers:

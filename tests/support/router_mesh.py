@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from services.router.app import RouterApp
 from services.router.settings import RouterSettings
 from streamway.config import SharedSettings
-from streamway.lanes import LaneReader, TakenTask
+from streamway.lanes import LaneReader, TakenTask, own_lanes
 from streamway.rpc import mesh_metadata, open_channel
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_generation_id
@@ -62,7 +62,7 @@ class Worker:
         }
         self.server = HandServer(self.hand, shared)
         self.lease = Lease(valkey, SystemClock(), "worker", id_, self._fields)
-        self.lane = LaneReader(valkey, blocking, id_)
+        self.lane = LaneReader(valkey, blocking, id_, own_lanes(id_))
 
     async def start(self) -> None:
         await self.server.start()

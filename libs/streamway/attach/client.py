@@ -47,6 +47,8 @@ from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 _log = structlog.get_logger("attach")
 
 MOST_COMMANDS: Final = 1000
+# Commands that are not said again by subscribing anew.
+_KEPT: Final = frozenset({"cancel", "inline_task"})
 # Three signs of life may be missed.
 SILENCE_S: Final = 6.0
 DELIVER: Final = Verdict.DELIVER
@@ -133,7 +135,7 @@ class AttachClient:
         # Subscriptions of each generation, and which of these were cancelled: that is said again on a new stream.
         self._readers: dict[str, int] = {}
         self._cancelled: set[str] = set()
-        # Commands not sent yet; while no stream is open only cancels, since subscriptions are sent anew on each stream.
+        # Commands not sent yet; while no stream is open only `_KEPT` ones, since subscriptions are sent anew on each stream.
         self._outbox: list[inference_pb2.AttachCommand] = []
         self._wake = asyncio.Event()
         self._open = False
@@ -179,7 +181,9 @@ class AttachClient:
             if number not in self._subscriptions:
                 break
         self._last_number = number
-        merger = after if isinstance(after, Merger) else Merger(after if isinstance(after, Cursor) else Cursor(0, after))
+        merger = (
+            after if isinstance(after, Merger) else Merger(after if isinstance(after, Cursor) else Cursor(0, after))
+        )
         subscription = _Subscription(generation, merger, view, sink, wait_ms)
         if not self._subscriptions:
             self._heard = self._loop.time()
@@ -206,6 +210,14 @@ class AttachClient:
             self._cancelled.add(generation)
         self._note_idle()
         self._outbox.append(inference_pb2.AttachCommand(cancel=inference_pb2.CancelGeneration(generation=generation)))
+        self._wake.set()
+
+    def run(self, request: common_pb2.GenerationRequest, created_ms: int) -> None:
+        """Gives the worker a task that can't go through a lane. It waits for the stream, and is lost if that breaks: a reader of
+        the generation then hears of it by `lost`, or by the end of its wait."""
+        task = inference_pb2.InlineTask(request=request, created_ms=created_ms)
+        self._note_idle()
+        self._outbox.append(inference_pb2.AttachCommand(inline_task=task))
         self._wake.set()
 
     async def close(self) -> None:
@@ -276,7 +288,7 @@ class AttachClient:
             return Internal()
         finally:
             self._open = False
-            self._outbox = [command for command in self._outbox if command.HasField("cancel")]
+            self._outbox = [command for command in self._outbox if command.WhichOneof("command") in _KEPT]
             lasted = self._loop.time() - opened >= _PROVEN_AFTER_S
             self._proven = self._proven or (lasted and not self._silent)
         return None

@@ -63,10 +63,20 @@ class Reclaimer:
     async def sweep(
         self, lane: str, is_gone: Callable[[str], bool], *, owner_gone: bool
     ) -> list[tuple[TaskCopy, Fate]]:
-        """Takes from one lane what is pending for consumers that are gone, and if the lane's own worker is gone also what
-        nobody has read; settles each copy. What this reclaimer itself left pending counts as gone.
+        """Claims what there is in one lane and settles each copy.
 
         Raises LinkLost or StoreRefused: then what was claimed stays pending under this name, and the next sweep has it.
+        """
+        claimed = await self.claim(lane, is_gone, owner_gone=owner_gone)
+        return [(copy, await self.settle(copy, place)) for copy, place in claimed]
+
+    async def claim(
+        self, lane: str, is_gone: Callable[[str], bool], *, owner_gone: bool
+    ) -> list[tuple[TaskCopy, Place]]:
+        """Takes from one lane what is pending for consumers that are gone, and if the lane's own worker is gone also what
+        nobody has read. What this reclaimer itself left pending counts as gone. Each must then be settled.
+
+        Raises LinkLost or StoreRefused; what was claimed until then is pending under this name.
         """
         session = await self._sessions.session()
         try:
@@ -77,7 +87,7 @@ class Reclaimer:
         claimed = await self._claim(session, lane, lambda holder: holder == self._name or is_gone(holder))
         if owner_gone:
             claimed += await self._read_out(session, lane)
-        return [(copy, await self.settle(copy, place)) for copy, place in claimed]
+        return claimed
 
     async def settle(self, copy: TaskCopy, place: Place) -> Fate:
         """Does with one copy, pending for whomever calls, what is right by the state of its channel.

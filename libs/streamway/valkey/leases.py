@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from redis.exceptions import RedisError
@@ -18,6 +18,7 @@ from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("leases")
+_REMEMBERED_MS: Final = 3_600_000
 
 
 class Lease:
@@ -52,8 +53,8 @@ class Lease:
             pipe.hset(key, mapping=fields)
             pipe.pexpire(key, self._lease_ms)
             pipe.zadd(keys.lease_index(self._kind), {self._id: now_ms + self._lease_ms})
-            # Whoever has been gone for a minute is forgotten; the index stays as small as the mesh.
-            pipe.zremrangebyscore(keys.lease_index(self._kind), 0, now_ms - 60_000)
+            # Whoever has been gone for an hour is forgotten. Until then its lanes can be found and cleared.
+            pipe.zremrangebyscore(keys.lease_index(self._kind), 0, now_ms - _REMEMBERED_MS)
             await pipe.execute()
 
     async def hold(self) -> None:
@@ -72,10 +73,11 @@ class Lease:
             await asyncio.sleep(self._lease_ms / 3000)
 
     async def release(self) -> None:
-        """Removes the registration, so that nobody waits for its expiry. Never raises."""
+        """Ends the registration, so that nobody waits for its expiry. Never raises."""
         try:
             async with self._valkey.pipeline(transaction=False) as pipe:
-                pipe.zrem(keys.lease_index(self._kind), self._id)
+                # Still remembered: its lanes may hold what it could not finish.
+                pipe.zadd(keys.lease_index(self._kind), {self._id: int(self._clock.unix() * 1000)}, xx=True)
                 pipe.delete(keys.lease(self._kind, self._id))
                 await pipe.execute()
         except (RedisError, OSError):
@@ -98,3 +100,17 @@ async def list_leases(valkey: Valkey, clock: Clock, kind: str) -> dict[str, dict
         for id_, fields in zip(ids, found, strict=True)
         if fields
     }
+
+
+async def known_leases(valkey: Valkey, kind: str) -> dict[str, bool]:
+    """Every process of one kind that had a lease within the last hour, and whether it has one now. By the server's clock alone.
+
+    Raises RedisError.
+    """
+    raw: Any = await valkey.zrange(keys.lease_index(kind), 0, -1)
+    ids: list[str] = [id_.decode() for id_ in raw]
+    async with valkey.pipeline(transaction=False) as pipe:
+        for id_ in ids:
+            pipe.exists(keys.lease(kind, id_))
+        found = await pipe.execute() if ids else []
+    return {id_: bool(alive) for id_, alive in zip(ids, found, strict=True)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streamway.errors import StreamwayError, to_status
+from streamway.journal import Entry, Kind, encode_events
 from streamway.v1 import cache_pb2, common_pb2
 
 TERMINAL = ("finished", "error")
@@ -16,6 +19,8 @@ def accepted(
     worker: str = "",
     source: str = "",
     queue_position: int = 0,
+    durability: common_pb2.Durability.ValueType = common_pb2.DURABILITY_OFF,
+    attached_to: str = "",
 ) -> common_pb2.Event:
     """Position 1 of every generation."""
     return common_pb2.Event(
@@ -25,14 +30,31 @@ def accepted(
             worker=worker,
             source=source,
             queue_position=queue_position,
-            durability=common_pb2.DURABILITY_OFF,
+            durability=durability,
             cursor="0-1",
             model=request.model,
             route=route,
             cache=cache,
             session=request.session,
+            attached_to=attached_to,
         ),
     )
+
+
+def entries_of(events: Sequence[common_pb2.Event]) -> list[Entry]:
+    """The entries of what is known before any engine call: `accepted`, or a whole answer."""
+    bare = []
+    for event in events:
+        copy = common_pb2.Event()
+        copy.CopyFrom(event)
+        copy.generation = ""
+        bare.append(copy)
+    entries = [Entry(0, 1, 1, Kind.ACCEPTED, encode_events(bare[:1]))]
+    if len(bare) > 1:
+        between, end = bare[1:-1], bare[-1]
+        entries.append(Entry(0, 2, between[-1].position, Kind.TOKENS, encode_events(between)))
+        entries.append(Entry(0, end.position, end.position, Kind.END, encode_events([end])))
+    return entries
 
 
 def failed(generation: str, error: StreamwayError, delivered_until: int = 0) -> common_pb2.Event:
@@ -44,11 +66,15 @@ def failed(generation: str, error: StreamwayError, delivered_until: int = 0) -> 
     )
 
 
-def replay(request: common_pb2.GenerationRequest, answer: cache_pb2.CachedAnswer) -> list[common_pb2.Event]:
+def replay(
+    request: common_pb2.GenerationRequest,
+    answer: cache_pb2.CachedAnswer,
+    durability: common_pb2.Durability.ValueType = common_pb2.DURABILITY_OFF,
+) -> list[common_pb2.Event]:
     """A stored answer as the events of a live one: same borders, positions that tile, usage marked as cached."""
     generation = request.generation
     events = [
-        accepted(request, route="cache", cache="exact"),
+        accepted(request, route="cache", cache="exact", durability=durability),
         common_pb2.Event(generation=generation, position=2, started=common_pb2.Started()),
     ]
     position = 2

@@ -45,6 +45,8 @@ def check(
     _check_metadata(request)
     _check_enum("cache", common_pb2.CachePolicy, request.cache)
     _check_enum("on_disconnect", common_pb2.OnDisconnect, request.on_disconnect)
+    _check_enum("durability", common_pb2.Durability, request.durability)
+    _check_text("idempotency_key", request.idempotency_key)
     if request.deadline_unix_ms < 0:
         raise InvalidArgument("deadline_unix_ms", "must not be negative")
     if request.deadline_unix_ms and request.deadline_unix_ms <= now_unix_ms:

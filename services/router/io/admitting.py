@@ -12,6 +12,7 @@ from services.router.metrics import RouterMetrics
 from streamway.errors import DuplicateId, StreamwayError
 from streamway.runtime.clock import Clock
 from streamway.telemetry import context
+from streamway.v1 import common_pb2
 
 
 class Admitting:
@@ -27,6 +28,7 @@ class Admitting:
         most_generations: int,
         max_message_bytes: int,
         read_body_bytes: int,
+        durability: common_pb2.Durability.ValueType,
     ) -> None:
         self._inner = inner
         self._books = books
@@ -36,6 +38,7 @@ class Admitting:
         # A prompt may be in a message twice: as typed messages and inside the original body.
         self._prompt_limit_bytes = max_message_bytes // 2
         self._read_body_bytes = read_body_bytes
+        self._durability = durability
         self._opening = 0
         self.draining = False
 
@@ -69,6 +72,9 @@ class Admitting:
         validate.check(request, now_ms, ask.size_bytes, self._prompt_limit_bytes, "STREAMWAY_MAX_MESSAGE_BYTES")
         if request.generation in self._books:
             raise DuplicateId(request.generation)
+        # Told in `accepted`, so the worker must not decide otherwise.
+        request.durability = request.durability or self._durability
+        request.on_disconnect = request.on_disconnect or common_pb2.ON_DISCONNECT_GRACE
         ask.body = look(request.openai_body, self._read_body_bytes)
         request.session = session_key(request)
         here = context.begin(

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from services.router.core.events import TERMINAL
 from services.router.core.ledger import Ledger
-from services.router.interfaces import AnswerCache, Ask, Place
+from services.router.interfaces import AnswerCache, Ask
 from services.router.metrics import RouterMetrics
 from streamway.attach import AttachPool
 from streamway.errors import StreamwayError
+from streamway.following import Place
+from streamway.journal import Cursor
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
 
 # `accepted` is ours, the worker's first event has position 2.
-AFTER_ACCEPTED = 1
+AFTER_ACCEPTED = Cursor(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """A generation in flight."""
+
+    place: Place
+    tenant: str
+    model: str
+    session: str
+    durability: common_pb2.Durability.ValueType
 
 
 class Books:
     """Every generation this router dispatched, until its end is known.
 
-    It reads only the terminal event of each, or the whole answer after the end when it is to be stored.
+    It reads only the terminal event of each, or the whole answer after the end when it is to be stored. Nothing depends on
+    them but the estimate of a worker's load, and finding what was given away while the store was away: a new router begins
+    with empty ones.
     """
 
     def __init__(
@@ -37,7 +54,7 @@ class Books:
         self._clock = clock
         self._metrics = metrics
         self._most_bytes = most_bytes
-        self._open: dict[str, tuple[Place, str]] = {}
+        self._open: dict[str, Booked] = {}
 
     def __contains__(self, generation: str) -> bool:
         return generation in self._ledger
@@ -45,10 +62,15 @@ class Books:
     def __len__(self) -> int:
         return len(self._ledger)
 
-    def reserve(self, generation: str, place: Place, tenant: str, tokens: int) -> None:
+    def entry(self, generation: str) -> Booked | None:
+        """A generation that is in flight here."""
+        return self._open.get(generation)
+
+    def reserve(self, request: common_pb2.GenerationRequest, place: Place, tokens: int) -> None:
         """Counts a generation before it is dispatched, so that the next decision sees it."""
-        self._ledger.add(generation, place.worker, tokens, self._clock.unix() * 1000)
-        self._open[generation] = (place, tenant)
+        self._ledger.add(request.generation, place.worker, tokens, self._clock.unix() * 1000)
+        booked = Booked(place, request.tenant, request.model, request.session, request.durability)
+        self._open[request.generation] = booked
         self._metrics.generations.set(len(self._ledger))
 
     def follow(self, ask: Ask, place: Place) -> None:
@@ -56,6 +78,10 @@ class Books:
         view = View.VIEW_COMPLETE if ask.keep else View.VIEW_OUTCOME
         outcome = _Outcome(self, ask.request, ask.keep, self._most_bytes)
         self._pool.client(place.address, place.worker).subscribe(ask.request.generation, AFTER_ACCEPTED, view, outcome)
+
+    def hand_over(self, request: common_pb2.GenerationRequest, place: Place, created_ms: int) -> None:
+        """Gives a task to its worker on our stream."""
+        self._pool.client(place.address, place.worker).run(request, created_ms)
 
     def settle(self, generation: str) -> None:
         """It has ended, or was never dispatched."""
@@ -65,10 +91,10 @@ class Books:
 
     def cancel(self, generation: str, tenant: str | None) -> bool:
         """Passes a cancel on to the worker; False when the tenant (None: any) has nothing of that name in flight here."""
-        place, owner = self._open.get(generation, (None, ""))
-        if place is None or tenant not in (None, owner):
+        booked = self._open.get(generation)
+        if booked is None or tenant not in (None, booked.tenant):
             return False
-        self.cancel_at(place, generation)
+        self.cancel_at(booked.place, generation)
         return True
 
     def cancel_at(self, place: Place, generation: str) -> None:
@@ -104,4 +130,9 @@ class _Outcome:
                 self._books.store(self._request, self._events)
 
     def lost(self, error: StreamwayError, delivered_until: int) -> None:
+        """If another worker goes on, that one reports its load itself."""
+        self._books.settle(self._generation)
+
+    def gap(self) -> None:
+        """The worker has not all of the answer, so it is not stored."""
         self._books.settle(self._generation)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from services.router.core import events
 from services.router.core.cacheable import qualifies
 from services.router.interfaces import AnswerCache, Ask, Opened, Opener
+from services.router.io.journal import Journal
 from services.router.io.records import Records
 from services.router.metrics import RouterMetrics
-from streamway.v1 import cache_pb2
+from streamway.errors import StoreUnavailable
+from streamway.v1 import cache_pb2, common_pb2
 from streamway.v1.cache_pb2 import CacheOutcome
 
 
@@ -18,11 +20,18 @@ class Caching:
     """
 
     def __init__(
-        self, inner: Opener, cache: AnswerCache, records: Records, metrics: RouterMetrics, limit_bytes: int
+        self,
+        inner: Opener,
+        cache: AnswerCache,
+        records: Records,
+        journal: Journal,
+        metrics: RouterMetrics,
+        limit_bytes: int,
     ) -> None:
         self._inner = inner
         self._cache = cache
         self._records = records
+        self._journal = journal
         self._metrics = metrics
         self._limit_bytes = limit_bytes
 
@@ -34,10 +43,22 @@ class Caching:
         ask.cache = _state(found)
         self._metrics.cache_lookups.labels(ask.cache).inc()
         if ask.cache == "exact" and found is not None and not ask.cancelled:
-            self._records.note_answered(ask.request)
-            return Opened(events.replay(ask.request, found.answer), None)
+            return await self._answer(ask.request, found.answer)
         ask.keep = ask.cache == "miss"
         return await self._inner.open(ask)
+
+    async def _answer(self, request: common_pb2.GenerationRequest, answer: cache_pb2.CachedAnswer) -> Opened:
+        """The answer goes into the channel before it is delivered, so that a resume finds it."""
+        if request.durability != common_pb2.DURABILITY_OFF:
+            told = events.replay(request, answer, request.durability)
+            try:
+                await self._journal.keep(request, told)
+                return Opened(told, None, durable=True)
+            except StoreUnavailable:
+                if request.durability == common_pb2.DURABILITY_STRICT:
+                    raise
+        self._records.note_answered(request)
+        return Opened(events.replay(request, answer), None)
 
 
 def _state(found: cache_pb2.LookupResponse | None) -> str:

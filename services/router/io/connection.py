@@ -8,44 +8,58 @@ from dataclasses import dataclass
 import structlog
 
 from services.router.core import events
-from services.router.interfaces import Ask, Opener, Place
+from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.books import AFTER_ACCEPTED, Books
+from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
-from streamway.attach import AttachPool
 from streamway.auth import Identity
 from streamway.errors import DuplicateId, GoingAway, Internal, InvalidArgument, StreamwayError
+from streamway.following import GenerationReader, Place, ReaderPorts
+from streamway.journal import Cursor
 from streamway.runtime.ids import new_secret_id
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, router_pb2
-from streamway.v1.inference_pb2 import View
 
 _log = structlog.get_logger("router")
 
 
 @dataclass(slots=True)
 class _Live:
-    """A generation that is being decided, or whose events are relayed. `number` is its subscription, 0 for none yet."""
+    """A generation that is being decided, or whose events are relayed by `reader`."""
 
     ask: Ask
     relayed: bool
     place: Place | None = None
-    number: int = 0
+    reader: GenerationReader | None = None
+
+    @property
+    def grace(self) -> bool:
+        """It goes on for a while when its reader leaves."""
+        return self.ask.request.on_disconnect != common_pb2.ON_DISCONNECT_CANCEL
 
 
 class Connection:
-    """Opens, relays and cancels what one Connect or Generate call asks for. Everything it has to say goes to `outbox`.
+    """Opens, relays, resumes and cancels what one call asks for. Everything it has to say goes to `outbox`.
 
     Each generation fails alone: a refusal is an error event of that generation. Deciding goes on in `scope`, which outlives
     the call, so that a task that is on its way into a lane is never half done.
     """
 
     def __init__(
-        self, identity: Identity, opener: Opener, books: Books, pool: AttachPool, scope: TaskScope, outbox: Outbox
+        self,
+        identity: Identity,
+        opener: Opener,
+        books: Books,
+        locator: Locator,
+        ports: ReaderPorts,
+        scope: TaskScope,
+        outbox: Outbox,
     ) -> None:
         self._identity = identity
         self._opener = opener
         self._books = books
-        self._pool = pool
+        self._locator = locator
+        self._ports = ports
         self._scope = scope
         self.outbox = outbox
         outbox.overflowed = self.leave
@@ -86,14 +100,24 @@ class Connection:
         self._quiet.clear()
         self._scope.spawn(self._decide(generation, live), "open")
 
+    def resume(self, generation: str, tenant: str, cursor: Cursor) -> None:
+        """Goes on with a generation from a cursor. It is read, and not cancelled when the caller leaves."""
+        ask = Ask(common_pb2.GenerationRequest(generation=generation, tenant=tenant))
+        live = self._live[generation] = _Live(ask, relayed=True)
+        self._quiet.clear()
+        live.reader = GenerationReader(self._ports, generation, tenant, _Relay(self, generation), cursor=cursor)
+        live.reader.resume()
+
     def cancel(self, generation: str) -> None:
-        """Cancels a generation of this stream; one that has ended is ignored."""
+        """Cancels a generation; one that has ended is ignored."""
         live = self._live.get(generation)
-        if live is not None and live.place is None:
+        if live is not None and live.place is None and live.reader is None:
             live.ask.cancelled = True
-        else:
+        elif live is None or live.reader is None or not live.reader.cancel():
             # A mesh peer speaks for every tenant; anybody else only for its own.
-            self._books.cancel(generation, None if self._identity.mesh else self._identity.tenant)
+            tenant = None if self._identity.mesh else self._identity.tenant
+            if not self._books.cancel(generation, tenant):
+                self._scope.spawn(self._cancel_elsewhere(generation), "cancel")
 
     def finish(self) -> None:
         """The caller has no more commands: the outbox ends when everything is said."""
@@ -101,22 +125,24 @@ class Connection:
         self._settle()
 
     def going_away(self) -> None:
-        """Ends what is relayed, since the process ends."""
+        """Ends what is relayed, since the process ends. What has a channel can be resumed at another router."""
         for generation, live in list(self._live.items()):
-            if live.place is not None:
-                self._stop(live)
-                self.fail(generation, GoingAway("router"))
+            if live.reader is not None:
+                self._stop(live, cancel=not (live.grace and live.reader.durable))
+                self.fail(generation, GoingAway("router"), live.reader.cursor.position)
         self.finish()
 
     def leave(self) -> None:
-        """The caller is gone: what was relayed, or not told where it is, is cancelled. What an edge reads elsewhere lives on."""
+        """The caller is gone. What was not accepted yet is cancelled, since nothing was promised; what was relayed lives on for
+        its grace if it has one, else it is cancelled. What an edge reads elsewhere lives on."""
         self._left = True
         self.outbox.end()
         for live in self._live.values():
             live.ask.cancelled = True
-            if live.place is not None:
-                self._stop(live)
-        self._live = {generation: live for generation, live in self._live.items() if live.place is None}
+            self._stop(live, cancel=not live.grace)
+        self._live = {
+            generation: live for generation, live in self._live.items() if live.place is None and live.reader is None
+        }
         self._settle()
 
     def fail(self, generation: str, error: StreamwayError, delivered_until: int = 0) -> None:
@@ -141,25 +167,48 @@ class Connection:
             self.fail(generation, Internal(request_id))
             return
         self.outbox.put(opened.events)
-        if opened.place is None:
-            self.ended(generation)
-            return
         live.place = opened.place
-        if live.ask.cancelled:
+        if live.ask.cancelled and opened.place is not None and not opened.attached_to:
             self._books.cancel_at(opened.place, generation)
-        if live.relayed and not self._left:
-            client = self._pool.client(opened.place.address, opened.place.worker)
-            relay = _Relay(self, generation)
-            live.number = client.subscribe(generation, AFTER_ACCEPTED, View.VIEW_LIVE, relay)
-        else:
+        if self._left or not self._reads_here(live, opened):
             self.ended(generation)
-
-    def _stop(self, live: _Live) -> None:
-        if live.place is None:
             return
-        generation = live.ask.request.generation
-        self._pool.client(live.place.address, live.place.worker).unsubscribe(live.number)
-        self._books.cancel_at(live.place, generation)
+        self._read(generation, live, opened)
+
+    def _reads_here(self, live: _Live, opened: Opened) -> bool:
+        """Its events follow on this stream."""
+        if opened.place is None and not opened.attached_to:
+            return False
+        # Who was sent elsewhere reads there; without a worker there is nowhere to send it.
+        mine = opened.attached_to in ("", live.ask.request.generation)
+        return live.relayed or (opened.place is None and mine)
+
+    def _read(self, generation: str, live: _Live, opened: Opened) -> None:
+        read = opened.attached_to or generation
+        relay = _Relay(self, generation)
+        live.reader = GenerationReader(
+            self._ports, read, live.ask.request.tenant, relay, cursor=AFTER_ACCEPTED, durable=opened.durable
+        )
+        if opened.attached_to and opened.durable:
+            live.reader.go_on()
+        elif opened.place is not None:
+            live.reader.attach(opened.place)
+        else:
+            live.reader.resume()
+
+    def _stop(self, live: _Live, *, cancel: bool) -> None:
+        if live.reader is None:
+            return
+        live.reader.close()
+        if cancel and not live.reader.cancel() and live.place is not None:
+            self._books.cancel_at(live.place, live.ask.request.generation)
+
+    async def _cancel_elsewhere(self, generation: str) -> None:
+        """Another router's, or one from before this router's start."""
+        try:
+            await self._locator.cancel(generation, None if self._identity.mesh else self._identity.tenant)
+        except StreamwayError as refused:
+            _log.info("cancel_not_passed_on", generation=generation, reason=refused.name)
 
     def _settle(self) -> None:
         if self._live:
@@ -170,7 +219,7 @@ class Connection:
 
 
 class _Relay:
-    """An AttachSink that passes events on under their generation's name."""
+    """A ReaderSink that passes events on under their generation's name."""
 
     __slots__ = ("_connection", "_generation", "_put")
 

@@ -6,24 +6,39 @@ from services.router.core import admission, events
 from services.router.core.estimate import tokens_in_flight
 from services.router.core.ring import Branch, select
 from services.router.core.worker import Worker
-from services.router.interfaces import Ask, Opened, Place
+from services.router.interfaces import Ask, Opened
 from services.router.io.books import Books
 from services.router.io.dispatch import Dispatcher
+from services.router.io.journal import Journal
+from services.router.io.locating import Locator
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
-from streamway.errors import Cancelled, ModelNotFound, NoWorkers, QueueFull, StoreUnavailable
+from streamway.errors import (
+    Cancelled,
+    DuplicateId,
+    GenerationNotFound,
+    ModelNotFound,
+    NoWorkers,
+    QueueFull,
+    StoreUnavailable,
+    StreamwayError,
+)
+from streamway.following import Place
 from streamway.lanes import NewTask, TaskCopy
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_secret_id
+from streamway.v1 import common_pb2
 
 
 class Placing:
-    """The innermost opener: chooses by the ring, puts the task into that worker's lane, keeps the books."""
+    """The innermost opener: chooses by the ring, opens the channel, puts the task into that worker's lane, keeps the books."""
 
     def __init__(
         self,
         registry: Registry,
         dispatcher: Dispatcher,
+        journal: Journal,
+        locator: Locator,
         books: Books,
         clock: Clock,
         metrics: RouterMetrics,
@@ -34,6 +49,8 @@ class Placing:
     ) -> None:
         self._registry = registry
         self._dispatcher = dispatcher
+        self._journal = journal
+        self._locator = locator
         self._books = books
         self._clock = clock
         self._metrics = metrics
@@ -42,35 +59,87 @@ class Placing:
         self._expected = expected_output_tokens
 
     async def open(self, ask: Ask) -> Opened:
-        """Raises ModelNotFound, NoWorkers, QueueFull, StoreUnavailable, Cancelled."""
+        """Raises ModelNotFound, NoWorkers, QueueFull, StoreUnavailable, DuplicateId, Cancelled."""
         if ask.cancelled:
             raise Cancelled
         request = ask.request
         tokens = tokens_in_flight(ask.size_bytes, request, ask.body, self._expected)
         worker, branch = self._choose(request.model, request.session, tokens)
-        queue_position = admission.queue_position(self._registry.tasks(worker), worker.slots)
         place = Place(worker.id, worker.address)
-        self._books.reserve(request.generation, place, request.tenant, tokens)
-        began = self._clock.monotonic()
-        task = NewTask(request, worker.id, TaskCopy(request.generation, 1, new_secret_id()), self._now_ms())
-        try:
-            await self._dispatcher.add(task)
-        except StoreUnavailable:
-            self._books.settle(request.generation)
-            # The copy may have arrived although no answer did: the worker must not run it for nobody.
-            self._books.cancel_at(place, request.generation)
-            raise
-        self._metrics.dispatch.observe(self._clock.monotonic() - began)
-        self._books.follow(ask, place)
         told = events.accepted(
             request,
             route=branch,
             cache=ask.cache,
             worker=worker.id,
-            source=worker.address,
-            queue_position=queue_position,
+            source=self._locator.source_of(place),
+            queue_position=admission.queue_position(self._registry.tasks(worker), worker.slots),
+            durability=request.durability,
         )
+        self._books.reserve(request, place, tokens)
+        try:
+            return await self._place(ask, place, told)
+        except StreamwayError:
+            self._books.settle(request.generation)
+            raise
+
+    async def _place(self, ask: Ask, place: Place, told: common_pb2.Event) -> Opened:
+        """The channel first: a worker that reads the task finds it, and whoever comes back after our death does too."""
+        request = ask.request
+        durable = request.durability != common_pb2.DURABILITY_OFF
+        try:
+            if self._journal.away:
+                raise StoreUnavailable
+            if durable and not await self._journal.open(request.generation, told):
+                again = await self._again(ask)
+                if again is not None:
+                    return again
+        except StoreUnavailable:
+            if request.durability == common_pb2.DURABILITY_STRICT:
+                raise
+            return self._hand_over(ask, place, told)
+        began = self._clock.monotonic()
+        try:
+            copy = TaskCopy(request.generation, 1, new_secret_id())
+            await self._dispatcher.add(NewTask(request, place.worker, copy, self._now_ms()))
+        except StoreUnavailable:
+            # The copy may have arrived although no answer did: the worker must not run it for nobody.
+            self._books.cancel_at(place, request.generation)
+            raise
+        self._metrics.dispatch.observe(self._clock.monotonic() - began)
+        self._books.follow(ask, place)
+        return Opened([told], place, durable=durable)
+
+    def _hand_over(self, ask: Ask, place: Place, told: common_pb2.Event) -> Opened:
+        """Without the store: straight to the worker, and nothing of it will survive the worker."""
+        request = ask.request
+        request.durability = told.accepted.durability = common_pb2.DURABILITY_OFF
+        self._books.hand_over(request, place, self._now_ms())
+        self._books.follow(ask, place)
+        self._metrics.inline.inc()
         return Opened([told], place)
+
+    async def _again(self, ask: Ask) -> Opened | None:
+        """The channel was there: a router that is gone accepted this generation before it could say so. None: it came no
+        further than that, and the task is still to be given away."""
+        request = ask.request
+        try:
+            known = await self._locator.known(request.generation, request.tenant)
+        except GenerationNotFound:
+            if await self._journal.look(request.generation) is not None:
+                # Somebody else's.
+                raise DuplicateId(request.generation) from None
+            return None
+        self._books.settle(request.generation)
+        told = events.accepted(
+            request,
+            route="home",
+            cache=ask.cache,
+            worker=known.worker,
+            source=self._locator.source_of(known.place),
+            durability=known.durability,
+            attached_to=request.generation,
+        )
+        return Opened([told], known.place, request.generation, durable=known.durable)
 
     def _choose(self, model: str, session: str, tokens: int) -> tuple[Worker, Branch]:
         candidates = self._registry.candidates(model)

@@ -1,15 +1,12 @@
-"""The record of each generation in Valkey, as far as a router reads and writes it."""
+"""The records of answers that no worker knows of, and the states in a record."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 from redis.exceptions import RedisError
 
-from streamway.errors import StoreUnavailable
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
@@ -20,7 +17,7 @@ from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("router")
 _MOST_WAITING: Final = 1000
-_STATES: Final = {
+STATES: Final = {
     "queued": GenerationState.GENERATION_STATE_QUEUED,
     "running": GenerationState.GENERATION_STATE_RUNNING,
     "finished": GenerationState.GENERATION_STATE_FINISHED,
@@ -29,41 +26,15 @@ _STATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is known of a generation. `worker` is empty for an answer from the cache."""
-
-    state: GenerationState.ValueType
-    worker: str
-    tenant: str
-    model: str
-    session: str
-
-
 class Records:
-    """Reads records, and writes those of answers that no worker knows of."""
+    """Writes records of answers from the cache that have no channel."""
 
-    def __init__(self, valkey: Valkey, scope: TaskScope, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, valkey: Valkey, scope: TaskScope, clock: Clock) -> None:
         self._valkey = valkey
         self._scope = scope
         self._clock = clock
-        self._timeout_s = timeout_s
         self._waiting: list[tuple[str, dict[str, str]]] = []
         self._writing = False
-
-    async def read(self, generation: str) -> Record | None:
-        """The record, or None where there is none. Raises StoreUnavailable."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                row: Any = await self._valkey.hmget(
-                    keys.generation(generation), ["state", "worker", "tenant", "model", "session"]
-                )
-        except (RedisError, OSError):
-            raise StoreUnavailable from None
-        state, worker, tenant, model, session = ((value or b"").decode() for value in row)
-        if state not in _STATES:
-            return None
-        return Record(_STATES[state], worker, tenant, model, session)
 
     def note_answered(self, request: common_pb2.GenerationRequest) -> None:
         """Notes, off the path, that a generation was answered from the cache. Dropped when Valkey is too slow."""
@@ -75,6 +46,7 @@ class Records:
             "tenant": request.tenant,
             "session": request.session,
             "model": request.model,
+            "durability": str(int(common_pb2.DURABILITY_OFF)),
             "created_ms": str(int(self._clock.unix() * 1000)),
         }
         self._waiting.append((keys.generation(request.generation), fields))

@@ -45,6 +45,8 @@ class Registry:
         self._vnodes = vnodes
         self._queue_limit = queue_limit
         self._workers: dict[str, Worker] = {}
+        # Found silent, with what their lease said then: no new work until they renew it.
+        self._suspects: dict[str, float] = {}
         self._models_seen: dict[str, float] = {}
         self._read_at = clock.monotonic()
         self.readable = False
@@ -53,6 +55,16 @@ class Registry:
     def worker(self, id_: str) -> Worker | None:
         """One worker, if its lease is alive."""
         return self._workers.get(id_)
+
+    def reachable(self, id_: str) -> Worker | None:
+        """One worker, if its lease is alive and it was not found silent since it renewed that."""
+        return self._workers.get(id_) if id_ not in self._suspects else None
+
+    def suspect(self, id_: str) -> None:
+        """It did not answer: it gets nothing more until it renews its lease."""
+        worker = self._workers.get(id_)
+        if worker is not None:
+            self._suspects[id_] = worker.reported_ms
 
     def all(self) -> list[Worker]:
         """Every known worker."""
@@ -69,7 +81,8 @@ class Registry:
             if worker.serves(model):
                 full = is_full(self._ledger.tasks(worker), worker.slots, self._queue_limit)
                 load = self._ledger.load(worker)
-                found[worker.id] = Candidate(worker.id, worker.slots, load, worker.state == "ready", full)
+                takes = worker.state == "ready" and worker.id not in self._suspects
+                found[worker.id] = Candidate(worker.id, worker.slots, load, takes, full)
         return found
 
     def tasks(self, worker: Worker) -> int:
@@ -104,6 +117,10 @@ class Registry:
 
     def _adopt(self, workers: list[Worker]) -> None:
         before = self._workers
+        for worker in workers:
+            if self._suspects.get(worker.id, worker.reported_ms) != worker.reported_ms:
+                del self._suspects[worker.id]
+        self._suspects = {id_: at for id_, at in self._suspects.items() if any(w.id == id_ for w in workers)}
         self._workers = {worker.id: worker for worker in workers}
         for worker in workers:
             self._ledger.seen(worker)

@@ -9,12 +9,17 @@ import pytest
 
 from streamway.attach import AttachClient, AttachPool
 from streamway.config import SharedSettings
-from streamway.errors import StreamwayError, Unauthenticated, WorkerLost
+from streamway.errors import EventsExpired, StreamwayError, Unauthenticated, WorkerLost
+from streamway.journal import Cursor
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
 from tests.support.inference_service import HandServer, HandWorker, failed, finished, started, token
 from tests.support.ports import free_port
+
+
+# What comes next is position 2 of the first engine call.
+BEGUN = Cursor(1 << 20, 1)
 
 
 class Collector:
@@ -25,6 +30,7 @@ class Collector:
         self.kinds: list[str] = []
         self.error: StreamwayError | None = None
         self.delivered_until = -1
+        self.gaps = 0
 
     def event(self, event: common_pb2.Event, kind: str) -> None:
         self.events.append(event)
@@ -32,6 +38,9 @@ class Collector:
 
     def lost(self, error: StreamwayError, delivered_until: int) -> None:
         self.error, self.delivered_until = error, delivered_until
+
+    def gap(self) -> None:
+        self.gaps += 1
 
     @property
     def positions(self) -> list[int]:
@@ -68,7 +77,7 @@ async def test_events_arrive_in_order_and_the_subscription_ends_with_the_termina
     batches: list[int] = []
     client = AttachClient(await server.start(), "w", shared, scope, after_batch=lambda: batches.append(1))
     sink = Collector()
-    client.subscribe("g", 1, View.VIEW_LIVE, sink)
+    client.subscribe("g", Cursor(0, 1), View.VIEW_LIVE, sink)
     worker.push("g", started())
     await until(lambda: sink.kinds == ["started"])
     worker.push("g", token(3, "a"), token(4, "b"), finished(5))
@@ -88,7 +97,7 @@ async def test_many_subscriptions_cross_in_few_messages(shared: SharedSettings, 
     sinks = [Collector() for _ in range(2500)]
     for number, sink in enumerate(sinks):
         worker.events[f"g{number}"] = [token(2, "x"), finished(3)]
-        client.subscribe(f"g{number}", 0, View.VIEW_LIVE, sink)
+        client.subscribe(f"g{number}", BEGUN, View.VIEW_LIVE, sink)
     await until(lambda: all(sink.kinds for sink in sinks))
     assert worker.messages == 3
     assert all(sink.positions == [2, 3] for sink in sinks)
@@ -103,7 +112,7 @@ async def test_a_broken_stream_is_opened_again_after_the_last_position_and_repea
     server = HandServer(worker, shared)
     client = AttachClient(await server.start(), "w", shared, scope)
     sink = Collector()
-    client.subscribe("g", 1, View.VIEW_LIVE, sink)
+    client.subscribe("g", Cursor(0, 1), View.VIEW_LIVE, sink)
     worker.push("g", started(), token(3, "a"), token(4, "b"))
     await until(lambda: len(sink.events) == 3)
     worker.break_streams()
@@ -123,7 +132,7 @@ async def test_a_worker_that_returns_within_the_time_goes_on(shared: SharedSetti
     server = HandServer(worker, shared, port)
     client = AttachClient(await server.start(), "w", shared, scope)
     sink = Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, sink)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
     worker.push("g", token(2, "a"))
     await until(lambda: len(sink.events) == 1)
     await server.stop()
@@ -148,8 +157,8 @@ async def test_a_worker_that_is_gone_for_good_tells_every_reader_how_far_it_got(
         await server.start(), "adapter-7", shared, scope, reattach_s=0.6, after_batch=lambda: flushed.append(1)
     )
     read, unread = Collector(), Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, read)
-    client.subscribe("h", 1, View.VIEW_OUTCOME, unread)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, read)
+    client.subscribe("h", Cursor(0, 1), View.VIEW_OUTCOME, unread)
     worker.push("g", token(2, "a"), token(3, "b"))
     await until(lambda: len(read.events) == 2)
     flushed.clear()
@@ -167,13 +176,13 @@ async def test_after_a_loss_the_client_serves_new_subscriptions(shared: SharedSe
     worker, port = HandWorker(), free_port()
     client = AttachClient(f"127.0.0.1:{port}", "w", shared, scope, reattach_s=0.3)
     sink = Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, sink)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
     await until(lambda: sink.error is not None)
     server = HandServer(worker, shared, port)
     await server.start()
     worker.events["g"] = [token(2, "a"), finished(3)]
     again = Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, again)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, again)
     await until(lambda: again.kinds == ["token", "finished"])
     await client.close()
     await server.stop()
@@ -183,7 +192,7 @@ async def test_a_cancel_reaches_the_worker_also_through_a_break(shared: SharedSe
     worker, port = HandWorker(), free_port()
     client = AttachClient(f"127.0.0.1:{port}", "w", shared, scope)
     sink = Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, sink)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
     client.cancel("g")
     client.cancel("not-subscribed")
     await asyncio.sleep(0.2)
@@ -204,8 +213,8 @@ async def test_unsubscribe_stops_delivery_and_tells_the_worker(shared: SharedSet
     server = HandServer(worker, shared)
     client = AttachClient(await server.start(), "w", shared, scope)
     gone, stays = Collector(), Collector()
-    number = client.subscribe("g", 0, View.VIEW_LIVE, gone)
-    client.subscribe("g", 0, View.VIEW_LIVE, stays)
+    number = client.subscribe("g", BEGUN, View.VIEW_LIVE, gone)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, stays)
     worker.push("g", token(2, "a"))
     await until(lambda: len(gone.events) == len(stays.events) == 1)
     client.unsubscribe(number)
@@ -223,8 +232,8 @@ async def test_a_sink_that_raises_ends_alone(shared: SharedSettings, scope: Task
     server = HandServer(worker, shared)
     client = AttachClient(await server.start(), "w", shared, scope)
     bad, good = Failing(), Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, bad)
-    client.subscribe("g", 0, View.VIEW_LIVE, good)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, bad)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, good)
     worker.push("g", token(2, "a"), finished(3))
     await until(lambda: good.kinds == ["token", "finished"])
     assert bad.error is not None
@@ -239,8 +248,8 @@ async def test_views_are_passed_on(shared: SharedSettings, scope: TaskScope) -> 
     server = HandServer(worker, shared)
     client = AttachClient(await server.start(), "w", shared, scope)
     outcome, complete = Collector(), Collector()
-    client.subscribe("g", 1, View.VIEW_OUTCOME, outcome, wait_ms=700)
-    client.subscribe("g", 1, View.VIEW_COMPLETE, complete)
+    client.subscribe("g", Cursor(0, 1), View.VIEW_OUTCOME, outcome, wait_ms=700)
+    client.subscribe("g", Cursor(0, 1), View.VIEW_COMPLETE, complete)
     await until(lambda: len(worker.subscribed) == 2)
     worker.push("g", started(), token(3, "a"))
     worker.push("g", finished(4))
@@ -256,7 +265,7 @@ async def test_a_worker_that_refuses_the_credentials_is_not_asked_again(scope: T
     server = HandServer(worker, with_token)
     client = AttachClient(await server.start(), "w", SharedSettings(mesh_token="wrong"), scope)
     sink = Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, sink)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
     await until(lambda: sink.error is not None, 2.0)
     assert isinstance(sink.error, Unauthenticated)
     await client.close()
@@ -274,7 +283,7 @@ async def test_the_pool_keeps_one_client_for_each_worker_and_closes_idle_ones(
     assert pool.client(address, "w") is client
     assert pool.client(address, "other") is not client
     sink = Collector()
-    client.subscribe("g", 0, View.VIEW_LIVE, sink)
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
     await until(lambda: len(pool) == 1)
     await asyncio.sleep(0.4)
     assert pool.client(address, "w") is client, "a client with a subscription is not idle"
@@ -282,4 +291,91 @@ async def test_the_pool_keeps_one_client_for_each_worker_and_closes_idle_ones(
     await until(lambda: len(pool) == 0)
     assert sink.kinds == ["finished"]
     await pool.close()
+    await server.stop()
+
+
+async def test_a_hole_is_told_and_ends_the_subscription(shared: SharedSettings, scope: TaskScope) -> None:
+    worker = HandWorker()
+    server = HandServer(worker, shared)
+    client = AttachClient(await server.start(), "w", shared, scope)
+    sink, other = Collector(), Collector()
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
+    client.subscribe("h", BEGUN, View.VIEW_LIVE, other)
+    worker.push("g", token(2, "a"), token(4, "c"), finished(5))
+    worker.push("h", token(2, "a"), finished(3))
+    await until(lambda: other.kinds == ["token", "finished"])
+    assert (sink.positions, sink.gaps, sink.error) == ([2], 1, None)
+    assert len(client) == 0
+    await client.close()
+    await server.stop()
+
+
+async def test_a_takeover_is_followed_along_its_line_and_the_replaced_worker_is_not_heard(
+    shared: SharedSettings, scope: TaskScope
+) -> None:
+    one, two = 1 << 20, 2 << 20
+    worker = HandWorker()
+    server = HandServer(worker, shared)
+    client = AttachClient(await server.start(), "w", shared, scope)
+    sink, elsewhere = Collector(), Collector()
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
+    client.subscribe("h", BEGUN, View.VIEW_LIVE, elsewhere)
+    taken = common_pb2.TakenOver(worker="w2", line=f"0:1,{one}:2,{two}:3")
+    over = common_pb2.Event(position=3, epoch=two, taken_over=taken)
+    worker.push("g", token(2, "a", one), over, token(3, "old", one), token(4, "b", two), finished(5, two))
+    worker.push("h", token(2, "a", one), token(3, "b", one), over)
+    await until(lambda: sink.kinds[-1:] == ["finished"] and elsewhere.gaps == 1)
+    assert sink.positions == [2, 3, 4, 5]
+    assert elsewhere.positions == [2, 3], "its text is not on the line of the one that took over"
+    await client.close()
+    await server.stop()
+
+
+async def test_the_cursor_goes_with_a_subscription_and_an_error_about_it_is_passed_on(
+    shared: SharedSettings, scope: TaskScope
+) -> None:
+    worker = HandWorker()
+    server = HandServer(worker, shared)
+    client = AttachClient(await server.start(), "w", shared, scope)
+    sink = Collector()
+    client.subscribe("g", Cursor(2 << 20, 7), View.VIEW_LIVE, sink)
+    await until(lambda: len(worker.subscribed) == 1)
+    assert (worker.subscribed[0].after, worker.subscribed[0].after_epoch) == (7, 2 << 20)
+    worker.push("g", failed(8, EventsExpired("g"), 0))
+    await until(lambda: sink.kinds == ["error"])
+    assert len(client) == 0
+    await client.close()
+    await server.stop()
+
+
+async def test_a_silent_worker_is_given_up(shared: SharedSettings, scope: TaskScope) -> None:
+    """A stopped process answers nothing, and nothing breaks."""
+    worker = HandWorker()
+    server = HandServer(worker, shared)
+    client = AttachClient(await server.start(), "w", shared, scope, reattach_s=5.0, silence_s=0.8)
+    sink = Collector()
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
+    worker.push("g", token(2, "a"))
+    began = asyncio.get_running_loop().time()
+    await until(lambda: sink.error is not None, 4.0)
+    assert isinstance(sink.error, WorkerLost)
+    assert worker.streams == 2, "it is asked once more"
+    assert 0.7 < asyncio.get_running_loop().time() - began < 3.0
+    await client.close()
+    await server.stop()
+
+
+async def test_signs_of_life_keep_a_quiet_stream(shared: SharedSettings, scope: TaskScope) -> None:
+    worker = HandWorker()
+    server = HandServer(worker, shared)
+    client = AttachClient(await server.start(), "w", shared, scope, silence_s=0.6)
+    sink = Collector()
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
+    await until(lambda: worker.streams == 1)
+    for _ in range(6):
+        await asyncio.sleep(0.2)
+        worker.beat()
+    assert sink.error is None
+    assert worker.streams == 1
+    await client.close()
     await server.stop()

@@ -1,0 +1,48 @@
+"""What an idempotency key stands for: the generation it began, and a digest of the request."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from streamway.v1 import common_pb2
+
+# What differs between two sendings of the same request: names, times, traces, and a session key drawn at each connection.
+_NOT_THE_REQUEST = (
+    "generation",
+    "session",
+    "tenant",
+    "deadline_unix_ms",
+    "traceparent",
+    "metadata",
+    "idempotency_key",
+)
+
+
+class Claim(NamedTuple):
+    """The value kept under a key."""
+
+    generation: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.generation}:{self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> Claim:
+        generation, _, digest = text.partition(":")
+        return cls(generation, digest)
+
+
+def claim_of(request: common_pb2.GenerationRequest) -> Claim:
+    """What a request would claim."""
+    bare = common_pb2.GenerationRequest()
+    bare.CopyFrom(request)
+    for name in _NOT_THE_REQUEST:
+        bare.ClearField(name)  # type: ignore[arg-type] # names of fields
+    return Claim(request.generation, hashlib.sha256(bare.SerializeToString(deterministic=True)).hexdigest())
+
+
+def digest_of_key(key: str) -> str:
+    """Keys may be of any form; this is what is stored."""
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,116 @@
+"""The router's side of the store's journal: channels are opened here, before anything is promised."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from services.router.core import events as made
+from streamway.errors import StoreUnavailable
+from streamway.following import Record, read_record
+from streamway.journal import Kind, accept, read_tail
+from streamway.journal.entries import Tail
+from streamway.lanes.writer import RECORD_TTL_MS
+from streamway.runtime.clock import Clock
+from streamway.v1 import common_pb2
+from streamway.valkey import keys
+from streamway.valkey.link import Link
+from streamway.valkey.session import LinkLost, Reply, Session, StoreRefused
+
+T = TypeVar("T")
+
+# Seconds without any answer after which new work does not wait for the store any more.
+_AWAY_AFTER_S: Final = 1.0
+
+
+class Known(NamedTuple):
+    """What the store has of a generation. `tail` None: there is no channel."""
+
+    record: Record
+    tail: Tail | None
+
+    @property
+    def ended(self) -> bool:
+        """Its end is written."""
+        return self.record.ended or (self.tail is not None and self.tail.entry.kind is Kind.END)
+
+    @property
+    def epoch(self) -> int:
+        """Of the engine call that writes, or wrote last."""
+        return self.tail.entry.epoch if self.tail is not None else 0
+
+    @property
+    def writer(self) -> str:
+        """The worker of that call; empty before any."""
+        return self.tail.begin.worker if self.tail is not None and self.tail.begin is not None else ""
+
+
+class Journal:
+    """Opens channels and looks at them. Every method raises StoreUnavailable after `timeout_s`, or at once when it is away."""
+
+    def __init__(self, link: Link, clock: Clock, timeout_s: float, live_ttl_ms: int, finished_ttl_ms: int) -> None:
+        self.link = link
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._live_ttl_ms = live_ttl_ms
+        self.finished_ttl_ms = finished_ttl_ms
+
+    @property
+    def away(self) -> bool:
+        """The store can't be reached, or has been silent for a second."""
+        session = self.link.current
+        if session is None:
+            return True
+        return session.owed > 0 and asyncio.get_running_loop().time() - session.heard > _AWAY_AFTER_S
+
+    async def open(self, generation: str, accepted: common_pb2.Event) -> bool:
+        """Opens the channel of a generation that is to run. False: it was there."""
+        entries = made.entries_of([accepted])
+        return await self.steps(lambda session: accept(session, generation, entries, self._live_ttl_ms))
+
+    async def keep(self, request: common_pb2.GenerationRequest, answer: Sequence[common_pb2.Event]) -> None:
+        """Writes an answer that is complete already, and its record."""
+        entries = made.entries_of(answer)
+        fields: list[str | bytes | int] = [
+            *("state", "finished", "worker", "", "tenant", request.tenant, "session", request.session),
+            *("model", request.model, "durability", request.durability),
+            *("created_ms", int(self._clock.unix() * 1000)),
+        ]
+
+        async def write(session: Session) -> None:
+            key = keys.generation(request.generation)
+            session.send(("HSET", key, *fields), _ignore)
+            session.send(("PEXPIRE", key, RECORD_TTL_MS), _ignore)
+            await accept(session, request.generation, entries, self.finished_ttl_ms)
+
+        await self.steps(write)
+
+    async def look(self, generation: str) -> Known | None:
+        """None where there is no record."""
+
+        async def read(session: Session) -> Known | None:
+            record = await read_record(session, generation)
+            return Known(record, await read_tail(session, generation)) if record is not None else None
+
+        return await self.steps(read)
+
+    async def steps(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Does something on one connection, and again from the start when that broke."""
+        if self.away:
+            raise StoreUnavailable
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while True:
+                    session = await self.link.session()
+                    try:
+                        return await work(session)
+                    except LinkLost:
+                        if self.link.current is None:
+                            raise
+        except (TimeoutError, LinkLost, StoreRefused):
+            raise StoreUnavailable from None
+
+
+def _ignore(_: Reply) -> None:
+    """For replies that change nothing."""
