@@ -1,8 +1,10 @@
 """Puts the inference-adapter together, and takes it down in order.
 
-lanes ──► LaneLoop ──► Worker ──► Generation ◄──► Backend
-                         │            │ flush
-           Window, Memory┘       Transcript ──► Subscription ──► Outbox ──► Attach, Generate
+lanes, pool ──► LaneLoop ──► Worker ──► Generation ◄──► Backend
+                               │            │ flush; JournaledGeneration ──► Writing ──► response channel
+                 Window, Memory┘            │                                   │ confirmed
+                                       Transcript ◄─────────────────────────────┘
+                                            └──► Subscription ──► Outbox ──► Attach, Generate
 """
 
 from __future__ import annotations
@@ -21,18 +23,22 @@ from services.inference_adapter.core.memory import Memory
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.books import Books
+from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.engine_monitor import EngineMonitor
+from services.inference_adapter.io.fallback_reclaimer import FallbackReclaimer
 from services.inference_adapter.io.fanout.attach import AttachLimits
 from services.inference_adapter.io.fanout.directory import Directory
 from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.io.generation import Workplace
+from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.lane_loop import LaneLoop
+from services.inference_adapter.io.peers import Peers
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.servicer import InferenceServicer
 from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings
-from streamway.lanes import LaneReader
+from streamway.lanes import LaneReader, own_lanes, pool_lanes
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.ids import new_epoch
@@ -43,6 +49,7 @@ from streamway.telemetry.operations import OperationsServer
 from streamway.v1 import inference_pb2_grpc
 from streamway.valkey.connection import Valkey, blocking_client, connect
 from streamway.valkey.leases import Lease
+from streamway.valkey.link import Link
 
 _log = structlog.get_logger("adapter")
 
@@ -110,20 +117,29 @@ class Adapter:
         settings, now = self._settings, self._clock.monotonic
         self._draining = self._servicer.draining = True
         self._waiting_for = "draining"
+        self._lane_loop.leave_the_pool()
         await self._server.serving(False)
         await self._renew_lease()
         begun = now()
         _log.info("draining", running=self._worker.window.running, queued=self._worker.window.waiting)
         while now() - begun < settings.drain_grace_s:
-            window = self._worker.window
-            idle = not window.running and not window.waiting
-            if idle and now() - begun >= settings.drain_notice_s and await self._lane_loop.emptied():
+            if self._worker.idle and now() - begun >= settings.drain_notice_s and await self._lane_loop.emptied():
                 break
             await asyncio.sleep(0.05)
+        await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Ends what is left or gives it to other workers, and lets its readers have their last words."""
+        end = self._clock.monotonic() + _LAST_WORDS_S
         self._worker.end_all()
-        words_end = now() + _LAST_WORDS_S
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._lane_loop.move_unread()
+        except (RedisError, OSError) as problem:
+            _log.warning("tasks_not_moved", problem=type(problem).__name__)
         # The writers of the streams are not made to pay for this one wait at the end.
-        while now() < words_end and not self._directory.idle:  # noqa: ASYNC110
+        while self._clock.monotonic() < end and not (self._worker.idle and self._directory.idle):
+            self._worker.end_all()
             await asyncio.sleep(0.02)
 
     async def close(self) -> None:
@@ -140,8 +156,9 @@ class Adapter:
         url = self._shared.valkey_url.get_secret_value()
         valkey = await connect(url)
         stack.push_async_callback(valkey.aclose)
-        blocking = blocking_client(url)
+        blocking, pool_blocking = blocking_client(url), blocking_client(url)
         stack.push_async_callback(blocking.aclose)
+        stack.push_async_callback(pool_blocking.aclose)
 
         self._waiting_for = "the engine is loading its model"
         stack.push_async_callback(self._backend.close)
@@ -149,7 +166,7 @@ class Adapter:
         info = self._backend.info()
         _log.info("engine_ready", kind=info.kind, address=info.address, slots=info.slots)
 
-        self._assemble(valkey, blocking)
+        self._assemble(valkey, blocking, pool_blocking, Link(url, self._clock))
         self._waiting_for = "starting to listen"
         await self._server.start()
         stack.push_async_callback(self._server.stop, 0.5)
@@ -167,7 +184,7 @@ class Adapter:
         self._waiting_for = ""
         _log.info("worker_ready", worker=settings.worker, address=self.address)
 
-    def _assemble(self, valkey: Valkey, blocking: Valkey) -> None:
+    def _assemble(self, valkey: Valkey, blocking: Valkey, pool_blocking: Valkey, link: Link) -> None:
         settings, clock = self._settings, self._clock
         metrics = AdapterMetrics(self._registry)
         memory = Memory(
@@ -180,21 +197,66 @@ class Adapter:
         flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
         self._stack.callback(flusher.close)
         place = Workplace(
-            settings.worker, self._backend, memory, flusher, clock, metrics, new_epoch, settings.flush_units
+            settings.worker,
+            self._backend,
+            memory,
+            flusher,
+            clock,
+            metrics,
+            new_epoch,
+            settings.flush_units,
+            settings.token_gap_s,
         )
         window = Window(self._backend.info().slots, settings.preload_depth)
-        lanes = LaneReader(valkey, blocking, settings.worker)
+        lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
+        pool = LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models()))
         self._books = Books(valkey, lanes)
-        self._directory = Directory(settings.worker, memory, clock, settings.heartbeat_s)
+        self._directory = Directory(settings.worker, memory, clock, settings.heartbeat_s, settings.attach_heartbeat_s)
+        dismissals = Dismissals(settings.worker, memory, self._directory, self._books, clock)
+        self._journaling = Journaling(
+            link,
+            valkey,
+            self._books,
+            Peers(valkey, clock, settings.worker),
+            self._scope,
+            clock,
+            settings.worker,
+            strict_pause_s=settings.strict_pause_s,
+            live_ttl_ms=int(settings.channel_live_s * 1000),
+            finished_ttl_ms=int(settings.channel_finished_s * 1000),
+        )
         self._worker = Worker(
             place,
             window,
             self._directory,
             self._books,
+            dismissals,
+            self._journaling,
             queue_timeout_s=settings.queue_timeout_s,
+            resume_grace_s=settings.resume_grace_s,
             orphan_grace_s=settings.orphan_grace_s,
         )
-        self._lane_loop = LaneLoop(valkey, lanes, self._worker, self._books, settings.task_lease_s)
+        self._lane_loop = LaneLoop(
+            valkey,
+            lanes,
+            pool,
+            self._worker,
+            dismissals,
+            self._books,
+            self._journaling,
+            name=settings.worker,
+            task_lease_s=settings.task_lease_s,
+        )
+        self._reclaimer = FallbackReclaimer(
+            valkey,
+            link,
+            Peers(valkey, clock, settings.worker),
+            clock,
+            settings.worker,
+            self._models,
+            after_s=settings.reclaim_after_s,
+            lease_s=settings.lease_s,
+        )
         self._monitor = EngineMonitor(
             self._backend,
             settings.engine_check_s,
@@ -223,7 +285,11 @@ class Adapter:
         metrics.gauge("streamway_window_free", "Tasks that may still be taken.", lambda: window.free)
         metrics.gauge("streamway_memory_bytes", "Bytes of events kept for late readers.", lambda: memory.bytes)
         metrics.gauge("streamway_memory_generations", "Generations kept for late readers.", lambda: len(memory))
+        metrics.gauge("streamway_channels", "Response channels that are written.", lambda: len(self._journaling))
         metrics.gauge("streamway_engine_healthy", "1 while the engine answers.", lambda: self._monitor.healthy)
+
+    def _models(self) -> list[str]:
+        return [model.name for model in self._backend.info().models]
 
     def _lease_fields(self) -> dict[str, str]:
         info, window, load = self._backend.info(), self._worker.window, self._monitor.load
@@ -274,7 +340,9 @@ class Adapter:
     async def _work(self) -> None:
         """The loops without which the worker does not work: when one fails, all do."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._journaling.run(), name="journaling")
             group.create_task(self._lane_loop.run(), name="lanes")
+            group.create_task(self._reclaimer.run(), name="reclaimer")
             group.create_task(self._monitor.run(), name="engine-monitor")
             group.create_task(self._tick(), name="tick")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streamway.errors import StreamwayError
+from streamway.journal.answer import ChoiceSoFar
 from streamway.v1 import common_pb2
 
 
@@ -91,8 +92,14 @@ class Backend(Protocol):
         """What the engine is; valid after `start`."""
         ...
 
-    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> EngineCall:
-        """Starts one engine call. Never raises and never blocks: failures go to the sink, not before this returns."""
+    def call(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> EngineCall:
+        """Starts one engine call. Never raises and never blocks: failures go to the sink, not before this returns.
+
+        With `so_far` the engine goes on behind that text, which `core/continuation.py` found to be honest: the sink gets what
+        follows, and a usage that counts the whole answer.
+        """
         ...
 
     async def load(self) -> EngineLoad:

@@ -28,6 +28,18 @@ class AdapterMetrics:
             ["stage", "reason"],
             registry=registry,
         )
+        self.takeovers = Counter(
+            "streamway_takeovers",
+            "Answers that another worker had begun: how this one went on, or why it could not.",
+            ["how"],
+            registry=registry,
+        )
+        self.handovers = Counter(
+            "streamway_handovers", "Engine calls left to another worker, by reason.", ["reason"], registry=registry
+        )
+        self.not_durable = Counter(
+            "streamway_not_durable", "Times that a generation went on without a silent store.", registry=registry
+        )
         self.queue_wait = Histogram(
             "streamway_queue_wait_seconds", "From acceptance to the engine call.", buckets=_SECONDS, registry=registry
         )

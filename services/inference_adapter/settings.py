@@ -71,8 +71,23 @@ class AdapterSettings(ServiceSettings):
     queue_timeout_s: float = Field(
         default=300.0, gt=0, le=86_400, description="Longest wait for a slot from acceptance on, in seconds."
     )
+    resume_grace_s: float = Field(
+        default=30.0,
+        ge=0,
+        le=86_400,
+        description="Seconds that a generation goes on without a live reader when its client may come back.",
+    )
     orphan_grace_s: float = Field(
-        default=10.0, ge=0, le=3600, description="Seconds without a live reader after which a generation is aborted."
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="The same for every other generation: its reader was lost without a word.",
+    )
+    token_gap_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="Silence of an engine in mid-answer after which it is given up, in seconds. 0: never.",
     )
     task_lease_s: float = Field(
         default=30.0,
@@ -111,6 +126,12 @@ class AdapterSettings(ServiceSettings):
         le=300,
         description="Seconds of silence after which a stream gets an empty message as a sign of life.",
     )
+    attach_heartbeat_s: float = Field(
+        default=2.0,
+        ge=0.1,
+        le=60,
+        description="The same for a stream with subscriptions; whoever reads it takes three times as much for a dead worker.",
+    )
     reader_buffer_bytes: int = Field(
         default=32 * _MIB,
         ge=64 * 1024,
@@ -119,6 +140,28 @@ class AdapterSettings(ServiceSettings):
     )
     most_subscriptions: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Subscriptions that one Attach stream may hold at once."
+    )
+
+    strict_pause_s: float = Field(
+        default=30.0,
+        ge=1,
+        le=3600,
+        description="Longest that a strict generation waits for a store that does not answer, in seconds.",
+    )
+    channel_live_s: float = Field(
+        default=600.0,
+        ge=60,
+        le=86_400,
+        description="Seconds that a response channel outlives its last renewal, each minute.",
+    )
+    channel_finished_s: float = Field(
+        default=300.0, ge=1, le=86_400, description="Seconds that a response channel outlives the end of its answer."
+    )
+    reclaim_after_s: float = Field(
+        default=5.0,
+        ge=1,
+        le=3600,
+        description="Seconds without any router after which workers themselves take over what dead ones have left.",
     )
 
     memory_bytes: int = Field(

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from services.inference_adapter.app import Adapter
 from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings
+from streamway.journal import Entry, Kind, encode_events
 from streamway.lanes import TaskCopy, add_generation
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
@@ -43,16 +44,40 @@ def make_adapter(url: str, engine: ScriptedEngine, *, shared: dict[str, Any] | N
 
 
 def request(prompt: str = "hello", **fields: Any) -> common_pb2.GenerationRequest:
-    """A request for the scripted model with an id of its own."""
-    values: dict[str, Any] = {"generation": new_generation_id(), "model": "scripted", "tenant": "acme", **fields}
+    """A request for the scripted model with an id of its own, without a response channel."""
+    values: dict[str, Any] = {
+        "generation": new_generation_id(),
+        "model": "scripted",
+        "tenant": "acme",
+        "durability": common_pb2.DURABILITY_OFF,
+        **fields,
+    }
     return common_pb2.GenerationRequest(messages=[common_pb2.Message(role="user", content=prompt)], **values)
 
 
-async def enqueue(valkey: Redis, wanted: common_pb2.GenerationRequest, *, age_s: float = 0.0) -> str:
-    """What a router does: record, then task copy. Returns the generation."""
+async def enqueue(
+    valkey: Redis, wanted: common_pb2.GenerationRequest, *, age_s: float = 0.0, worker: str = WORKER
+) -> str:
+    """What a router does: channel, record, then task copy. Returns the generation."""
+    if wanted.durability != common_pb2.DURABILITY_OFF:
+        await open_channel(valkey, wanted.generation)
     copy = TaskCopy(wanted.generation, 1, secrets.token_hex(8))
-    await add_generation(valkey, wanted, WORKER, copy, int((time.time() - age_s) * 1000))
+    await add_generation(valkey, wanted, worker, copy, int((time.time() - age_s) * 1000))
     return wanted.generation
+
+
+async def open_channel(valkey: Redis, generation: str) -> None:
+    """A response channel with its `accepted`."""
+    accepted = common_pb2.Event(accepted=common_pb2.Accepted(cursor="0-1"))
+    entry = Entry(0, 1, 1, Kind.ACCEPTED, encode_events([accepted]))
+    fields = entry.fields()
+    await valkey.xadd(keys.response(generation), dict(zip(fields[::2], fields[1::2], strict=True)), id="0-1")
+
+
+async def channel_of(valkey: Redis, generation: str) -> list[Entry]:
+    """What a response channel holds."""
+    rows = await valkey.execute_command("XRANGE", keys.response(generation), "-", "+")
+    return [Entry.parse(id_, [part for pair in fields.items() for part in pair]) for id_, fields in rows]
 
 
 class Attached:
@@ -69,12 +94,15 @@ class Attached:
     async def send(self, *commands: inference_pb2.AttachCommand) -> None:
         await self.call.write(inference_pb2.AttachRequest(commands=commands))
 
-    async def subscribe(self, generation: str, after: int = 0, view: str = "VIEW_LIVE", wait_ms: int = 0) -> int:
+    async def subscribe(
+        self, generation: str, after: int = 0, view: str = "VIEW_LIVE", wait_ms: int = 0, after_epoch: int = 0
+    ) -> int:
         self._numbers += 1
         subscribe = inference_pb2.Subscribe(
             subscription=self._numbers,
             generation=generation,
             after=after,
+            after_epoch=after_epoch,
             view=inference_pb2.View.Value(view),
             wait_ms=wait_ms,
         )

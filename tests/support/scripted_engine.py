@@ -7,15 +7,19 @@ import time
 
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from streamway.errors import EngineFailed
+from streamway.journal import ChoiceSoFar
 from streamway.v1 import common_pb2
 
 
 class ScriptedCall:
     """One engine call; the test is the engine."""
 
-    def __init__(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> None:
+    def __init__(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> None:
         self.request = request
         self.sink = sink
+        self.so_far = so_far
         self.aborted_at: float | None = None
 
     @property
@@ -59,8 +63,10 @@ class ScriptedEngine:
     def info(self) -> EngineInfo:
         return EngineInfo("simulated", "", (EngineModel(self.model, 1000),), self.slots)
 
-    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> ScriptedCall:
-        call = ScriptedCall(request, sink)
+    def call(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> ScriptedCall:
+        call = ScriptedCall(request, sink, so_far)
         self.calls.append(call)
         if self.answer is not None:
             asyncio.get_running_loop().call_soon(self._answer, call)

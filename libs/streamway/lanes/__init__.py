@@ -1,16 +1,23 @@
-"""Lanes: Valkey streams of task copies, one per worker and class."""
+"""Lanes: Valkey streams of task copies, one per worker and class, and pools that every worker of a model reads."""
 
-from streamway.lanes.reader import LaneReader
+from streamway.lanes.reader import LaneReader, own_lanes, pool_lanes
+from streamway.lanes.records import Standing, give_away, keep_records, models_of, standings_of
 from streamway.lanes.task import TakenTask, TaskCopy
-from streamway.lanes.writer import NewTask, add_generation, add_generations, request_of, states_of
+from streamway.lanes.writer import NewTask, add_generation, add_generations, request_of
 
 __all__ = [
     "LaneReader",
     "NewTask",
+    "Standing",
     "TakenTask",
     "TaskCopy",
     "add_generation",
     "add_generations",
+    "give_away",
+    "keep_records",
+    "models_of",
+    "own_lanes",
+    "pool_lanes",
     "request_of",
-    "states_of",
+    "standings_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -21,17 +22,28 @@ _PAGE: Final = 100
 _BLOCK_MARGIN_S: Final = 5.0
 
 
-class LaneReader:
-    """Reads the lanes of one worker, highest class first.
+def own_lanes(worker: str) -> dict[str, keys.TaskClass]:
+    """A worker's own lanes, highest class first."""
+    return {keys.lane(worker, class_): class_ for class_ in keys.CLASSES}
 
-    `blocking` is a connection of its own: a blocking read must never share one with ordinary commands.
+
+def pool_lanes(models: Iterable[str]) -> dict[str, keys.TaskClass]:
+    """The pools of some models, highest class first."""
+    return {keys.pool(model, class_): class_ for class_ in keys.CLASSES for model in models}
+
+
+class LaneReader:
+    """Reads lanes for one worker, in the order given: its own, or the pools of its models.
+
+    `blocking` is a connection of its own: a blocking read must never share one with ordinary commands. In a Cluster a worker's
+    lanes lie in one slot and a pool in another, so each kind has its reader.
     """
 
-    def __init__(self, valkey: Valkey, blocking: Valkey, worker: str) -> None:
+    def __init__(self, valkey: Valkey, blocking: Valkey, worker: str, lanes: Mapping[str, keys.TaskClass]) -> None:
         self._valkey = valkey
         self._blocking = blocking
         self._worker = worker
-        self._lanes = {keys.lane(worker, class_): class_ for class_ in keys.CLASSES}
+        self._lanes = dict(lanes)
         # Newest entry of each lane that is known, taken by whomever: `wait` looks behind it.
         self._seen: dict[Any, Any] = dict.fromkeys(self._lanes, "0-0")
 

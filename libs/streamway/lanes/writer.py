@@ -51,6 +51,7 @@ async def add_generations(valkey: Valkey, tasks: Sequence[NewTask]) -> None:
                     "tenant": request.tenant,
                     "session": request.session,
                     "model": request.model,
+                    "durability": request.durability,
                     "created_ms": task.created_ms,
                 },
             )
@@ -58,15 +59,6 @@ async def add_generations(valkey: Valkey, tasks: Sequence[NewTask]) -> None:
             fields: dict[Any, Any] = dict(task.copy.fields())
             pipe.xadd(keys.lane(task.worker, keys.task_class(request.priority)), fields)
         await pipe.execute()
-
-
-async def states_of(valkey: Valkey, generations: Sequence[str]) -> list[str]:
-    """State of each generation; empty where there is no record. Raises RedisError."""
-    async with valkey.pipeline(transaction=False) as pipe:
-        for generation in generations:
-            pipe.hget(keys.generation(generation), "state")
-        rows = await pipe.execute()
-    return [(state or b"").decode() for state in rows]
 
 
 async def request_of(

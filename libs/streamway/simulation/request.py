@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -65,7 +65,10 @@ class ChoicePlan:
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """One call of the engine, checked. `prompt` is everything the model reads, as bytes."""
+    """One call of the engine, checked. `prompt` is everything the model reads, as bytes.
+
+    `made_tokens` of the answer were made by an earlier call; their text is the last `continued_tokens` of the prompt.
+    """
 
     prompt: bytes
     prompt_tokens: int
@@ -76,6 +79,8 @@ class SimulationRequest:
     logprobs: bool
     tool: str
     faults: Faults
+    made_tokens: int = 0
+    continued_tokens: int = 0
 
 
 def read(body: bytes, settings: SimulationSettings) -> SimulationRequest:
@@ -116,6 +121,27 @@ def read(body: bytes, settings: SimulationSettings) -> SimulationRequest:
         bool(asked.logprobs),
         _tool(asked),
         faults,
+    )
+
+
+def continued(request: SimulationRequest, text: str, limit_tokens: int) -> SimulationRequest:
+    """The rest of a request's one choice behind `text`, which an earlier call has made. Raises Refused when it never did."""
+    plan = request.choices[0]
+    before = plan.text.start(plan.place.index) + plan.text.token(plan.place.index)[: plan.place.offset]
+    place = plan.text.locate(before + text, limit_tokens)
+    if place is None:
+        raise Refused(400, "the answer never began like that", field="messages")
+    made = place.index - plan.place.index
+    rest = ChoicePlan(plan.text, place, max(0, plan.tokens - made), plan.finish_reason)
+    prompt = request.prompt + b"\x02assistant\x03" + text.encode()
+    prompt_tokens = tokens_in(prompt)
+    return replace(
+        request,
+        prompt=prompt,
+        prompt_tokens=prompt_tokens,
+        choices=(rest,),
+        made_tokens=made,
+        continued_tokens=prompt_tokens - request.prompt_tokens,
     )
 
 

@@ -235,9 +235,13 @@ class Link:
         """Tells of silence."""
         loop = asyncio.get_running_loop()
         while True:
+            slept = loop.time()
             await asyncio.sleep(self._silence_s)
+            # A loop that was busy has not listened: that is not the store's silence.
+            busy_s = loop.time() - slept - self._silence_s
+            await asyncio.sleep(0)
             session = self._session
-            quiet_s = loop.time() - session.heard if session is not None and session.owed else 0.0
+            quiet_s = loop.time() - session.heard - busy_s if session is not None and session.owed else 0.0
             if session is None or quiet_s >= self._silence_s:
                 for listener in self._listeners:
                     listener.silent()

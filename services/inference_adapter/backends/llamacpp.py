@@ -16,6 +16,7 @@ from services.inference_adapter.backends.openai_http.exchanges import StreamCall
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from streamway.errors import EngineFailed
+from streamway.journal.answer import ChoiceSoFar
 from streamway.runtime.process import StartError
 from streamway.v1 import common_pb2
 
@@ -97,9 +98,11 @@ class LlamaCppBackend:
         assert self._info is not None, "start() comes first"
         return self._info
 
-    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> StreamCall:
-        """Starts one streamed chat completion."""
-        return self._http.call(request, sink)
+    def call(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> StreamCall:
+        """Starts one streamed chat completion; a last message of the assistant is what its server goes on with."""
+        return self._http.call(request, sink, so_far)
 
     async def load(self) -> EngineLoad:
         """Our own count of calls, and the KV use of /slots, asked for no more than every two seconds.

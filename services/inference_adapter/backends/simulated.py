@@ -11,10 +11,11 @@ from services.inference_adapter.backends.openai_http.body import build
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from streamway.errors import ContextLengthExceeded, EngineFailed, EngineRejected, StreamwayError
+from streamway.journal.answer import ChoiceSoFar
 from streamway.simulation import words
 from streamway.simulation.driver import EngineDriver
 from streamway.simulation.engine import Begun, Broken, Ended, Event, SimulatedEngine
-from streamway.simulation.request import Refused, read
+from streamway.simulation.request import Refused, continued, read
 from streamway.simulation.sequence import Piece, SimulatedCall
 from streamway.v1 import common_pb2
 
@@ -42,13 +43,17 @@ class SimulatedBackend:
         model = EngineModel(self._settings.model, self._settings.context_tokens)
         return EngineInfo("simulated", "", (model,), self._settings.slots)
 
-    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> InProcessCall:
-        """Gives the engine one call."""
+    def call(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> InProcessCall:
+        """Gives the engine one call. Its text is a function of the prompt, so one that goes on gives exactly the rest."""
         assert self._driver is not None, "start() comes first"
         call = InProcessCall(self, sink)
         self._calls.add(call)
         try:
             asked = read(build(request, request.model, keep_own_fields=True), self._settings)
+            if so_far is not None:
+                asked = continued(asked, so_far.text, self._settings.context_tokens)
         except Refused as refused:
             asyncio.get_running_loop().call_soon(call.fail, self._refusal(refused))
         except StreamwayError as problem:
@@ -123,16 +128,7 @@ class InProcessCall:
                 self._sink.started()
             case Ended(call):
                 self.abort()
-                counted = call.counted
-                self._sink.ended(
-                    None
-                    if call.request.faults.no_usage
-                    else common_pb2.Usage(
-                        prompt_tokens=counted.prompt,
-                        completion_tokens=counted.completion,
-                        cached_prompt_tokens=counted.cached,
-                    )
-                )
+                self._sink.ended(None if call.request.faults.no_usage else _usage(call))
             case Broken(garbage=garbage):
                 self.fail(self._backend.failure("its stream is garbage" if garbage else "the connection broke"))
 
@@ -147,6 +143,17 @@ class InProcessCall:
         self._sink.piece(
             piece.choice, text, raw_delta=_encode(extras) if extras else b"", finish_reason=piece.finish_reason
         )
+
+
+def _usage(call: SimulatedCall) -> common_pb2.Usage:
+    """Of the whole answer, also when another call has begun it."""
+    counted, request = call.counted, call.request
+    prompt_tokens = counted.prompt - request.continued_tokens
+    return common_pb2.Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=request.made_tokens + counted.completion,
+        cached_prompt_tokens=min(counted.cached, prompt_tokens),
+    )
 
 
 class _Cutter:

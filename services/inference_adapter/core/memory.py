@@ -10,9 +10,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Protocol
 
+from services.inference_adapter.core.delivery import Kept
+from streamway.errors import StreamwayError
+from streamway.journal.line import Line
 from streamway.v1 import common_pb2
 
 # What one kept event costs beside its own bytes: the head of a Python object, its place in two lists.
@@ -24,6 +28,7 @@ class Gone(Enum):
 
     EXPIRED = "expired"
     LOST = "lost"  # it ran in an earlier life of this worker
+    MOVED = "moved"  # it goes on elsewhere, or its channel says how it ended
 
 
 class Reader(Protocol):
@@ -33,9 +38,19 @@ class Reader(Protocol):
         """New events were appended; the last of them may be the terminal one."""
         ...
 
+    def seated(self) -> None:
+        """The engine call has begun: the transcript has its line, and everything that came before on it."""
+        ...
+
+    def fail(self, error: StreamwayError) -> None:
+        """Nothing more comes from here."""
+        ...
+
 
 class Transcript:
     """The events of one generation as far as they are kept, serialised, in order. `tenant` owns it.
+
+    A `journaled` one has a response channel too, and a `line` from its engine call's begin on; before, it has no events.
 
     Indices count from the first event ever appended, and stay valid when the oldest events are dropped; `base` is the index
     of the oldest kept one.
@@ -48,6 +63,8 @@ class Transcript:
         "ended_at",
         "events",
         "generation",
+        "journaled",
+        "line",
         "live",
         "positions",
         "readers",
@@ -55,9 +72,11 @@ class Transcript:
         "unread_since",
     )
 
-    def __init__(self, generation: str, tenant: str, now: float) -> None:
+    def __init__(self, generation: str, tenant: str, now: float, *, journaled: bool = False) -> None:
         self.generation = generation
         self.tenant = tenant
+        self.journaled = journaled
+        self.line: Line | None = None
         self.events: list[bytes] = []
         # The (last) position of each event.
         self.positions = array("Q")
@@ -98,12 +117,17 @@ class Transcript:
 
     def add(self, event: common_pb2.Event) -> int:
         """Keeps one more event; returns the bytes it takes."""
-        raw = event.SerializeToString()
-        self.events.append(raw)
-        self.positions.append(event.position)
-        size = len(raw) + _OVERHEAD_BYTES
-        self.bytes += size
-        return size
+        return self.keep(((event.position, event.SerializeToString()),))
+
+    def keep(self, events: Sequence[Kept]) -> int:
+        """Keeps more events; returns the bytes they take. Per-token path."""
+        added = 0
+        for position, raw in events:
+            self.events.append(raw)
+            self.positions.append(position)
+            added += len(raw) + _OVERHEAD_BYTES
+        self.bytes += added
+        return added
 
     def drop_oldest(self, enough_bytes: int) -> int:
         """Forgets old events until that many bytes are free, but never the newest; returns how many bytes were."""
@@ -145,11 +169,11 @@ class Memory:
         """Number of transcripts."""
         return len(self._transcripts)
 
-    def open(self, generation: str, tenant: str, now: float) -> Transcript:
+    def open(self, generation: str, tenant: str, now: float, *, journaled: bool = False) -> Transcript:
         """Begins a transcript. Raises ValueError when there is one."""
         if generation in self._transcripts:
             raise ValueError(f"{generation} has a transcript already")
-        transcript = self._transcripts[generation] = Transcript(generation, tenant, now)
+        transcript = self._transcripts[generation] = Transcript(generation, tenant, now, journaled=journaled)
         self._gone.pop(generation, None)
         return transcript
 
@@ -159,9 +183,11 @@ class Memory:
 
     def append(self, transcript: Transcript, events: list[common_pb2.Event]) -> int:
         """Keeps new events; returns their bytes."""
-        added = 0
-        for event in events:
-            added += transcript.add(event)
+        return self.keep(transcript, [(event.position, event.SerializeToString()) for event in events])
+
+    def keep(self, transcript: Transcript, events: Sequence[Kept]) -> int:
+        """The same for events that are serialised already."""
+        added = transcript.keep(events)
         self.bytes += added
         if transcript.bytes > self._generation_bytes or self.bytes > self._most_bytes:
             self._make_room(transcript)
@@ -173,6 +199,15 @@ class Memory:
         self._ended[transcript.generation] = transcript
         while len(self._ended) > self._most_ended:
             self._forget_oldest()
+
+    def forget(self, transcript: Transcript, how: Gone) -> None:
+        """Drops a transcript; of its generation only `how` it went is remembered."""
+        if self._transcripts.get(transcript.generation) is not transcript:
+            return
+        del self._transcripts[transcript.generation]
+        self._ended.pop(transcript.generation, None)
+        self.bytes -= transcript.bytes
+        self.mark_gone(transcript.generation, how)
 
     def sweep(self, now: float) -> None:
         """Forgets what has been kept for long enough."""

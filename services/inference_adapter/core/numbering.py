@@ -10,6 +10,8 @@ the request. Per-token path: pieces are kept as plain text until a flush, since 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from google.rpc import status_pb2
 
 from streamway.v1 import common_pb2
@@ -62,6 +64,12 @@ class Numbering:
     def accepted(self, accepted: common_pb2.Accepted) -> None:
         """Position 1 of a generation that nobody accepted before."""
         self._made.append(common_pb2.Event(position=self.position, accepted=accepted))
+
+    def resume(self, epoch: int, position: int, tokens: Mapping[int, int]) -> None:
+        """Goes on behind a `begin` at `position`, which the journal has made. `tokens`: of each choice, so far."""
+        self.epoch = epoch
+        self.position = position
+        self._indices = dict(tokens)
 
     def started(self, epoch: int, worker: str, queued_ms: int) -> None:
         """The engine call has begun under `epoch`."""

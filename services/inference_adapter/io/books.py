@@ -26,12 +26,14 @@ class Books:
 
     A task is acknowledged after its state was written: a worker that dies in between finds a finished state beside a pending
     task, and not a running one. States that wait are bounded; the oldest make room, tasks that wait are bounded by the window.
+    Tasks of generations with a response channel are acknowledged by the journal instead.
     """
 
     def __init__(self, valkey: Valkey, lanes: LaneReader) -> None:
         self._valkey = valkey
         self._lanes = lanes
-        self._states: OrderedDict[str, str] = OrderedDict()
+        # Fields of records, not written yet.
+        self._states: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._done: dict[tuple[str, str], TakenTask] = {}
         self._wake = asyncio.Event()
 
@@ -42,7 +44,19 @@ class Books:
 
     def state(self, generation: str, state: str) -> None:
         """Has a generation's state written; only the latest counts."""
-        self._states[generation] = state
+        self._note(generation, {"state": state})
+
+    def began(self, generation: str, worker: str, epoch: int) -> None:
+        """Has it written that an engine call of this worker has begun."""
+        self._note(generation, {"state": "running", "worker": worker, "epoch": str(epoch)})
+
+    def forget(self, generation: str) -> None:
+        """Writes nothing more of a generation that is another worker's now."""
+        self._states.pop(generation, None)
+
+    def _note(self, generation: str, fields: dict[str, str]) -> None:
+        # A new dictionary each time: `write` tells by its identity whether anything came after what it wrote.
+        self._states[generation] = {**self._states.get(generation, {}), **fields}
         self._states.move_to_end(generation)
         if len(self._states) > _MOST_STATES:
             self._states.popitem(last=False)
@@ -79,14 +93,14 @@ class Books:
         states, tasks = dict(self._states), list(self._done.values())
         if states:
             async with self._valkey.pipeline(transaction=False) as pipe:
-                for generation, state in states.items():
+                for generation, noted in states.items():
                     key = keys.generation(generation)
-                    fields: dict[Any, Any] = {"state": state}
+                    fields: dict[Any, Any] = dict(noted)
                     pipe.hset(key, mapping=fields)
                     pipe.pexpire(key, RECORD_TTL_MS)
                 await pipe.execute()
-            for generation, state in states.items():
-                if self._states.get(generation) == state:
+            for generation, noted in states.items():
+                if self._states.get(generation) is noted:
                     del self._states[generation]
         if tasks:
             await self._lanes.finish(tasks)

@@ -13,7 +13,8 @@ from services.inference_adapter.core.numbering import Numbering
 from services.inference_adapter.interfaces import Backend, EngineCall
 from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.metrics import AdapterMetrics
-from streamway.errors import Cancelled, Internal, StreamwayError, to_status
+from streamway.errors import Cancelled, Internal, StreamwayError, TokenGap, to_status
+from streamway.journal.answer import ChoiceSoFar
 from streamway.lanes import TakenTask
 from streamway.runtime.clock import Clock
 from streamway.telemetry.context import RequestContext, current
@@ -26,7 +27,10 @@ State = Literal["queued", "running", "finished", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What all generations of a worker share. `new_epoch` makes the epoch of an engine call from its attempt."""
+    """What all generations of a worker share. `new_epoch` makes the epoch of an engine call from its attempt.
+
+    `token_gap_s`: an engine that gives nothing for longer in mid-answer is given up; 0: never.
+    """
 
     worker: str
     backend: Backend
@@ -36,23 +40,29 @@ class Workplace:
     metrics: AdapterMetrics
     new_epoch: Callable[[int], int]
     flush_units: int
+    token_gap_s: float
 
 
 class Generation:
     """Numbers what its engine call makes, and passes it on in flushes: the first token at once, then with the flusher's tick.
 
     `created_at` is when the request was accepted, on the monotonic clock. `task` is None when it did not come from a lane.
-    `on_end` is called once, after the terminal event was passed on.
+    `on_end` is called once, after the terminal event was passed on. One with a response channel is a `JournaledGeneration`.
     """
+
+    journaled = False
 
     __slots__ = (
         "_call",
         "_context",
         "_created_at",
+        "_flowing",
         "_marked",
         "_numbering",
         "_on_end",
         "_place",
+        "_silent_since",
+        "_spoke",
         "_started",
         "id",
         "request",
@@ -89,11 +99,20 @@ class Generation:
         self._call: EngineCall | None = None
         self._started = False
         self._marked = False
+        # This engine call has made a token; it has made one since the last tick; when it was first found silent.
+        self._flowing = False
+        self._spoke = False
+        self._silent_since = 0.0
 
     @property
     def over(self) -> bool:
-        """The terminal event is out."""
+        """The terminal event is out, or on its way."""
         return self.state in ("finished", "failed", "cancelled")
+
+    @property
+    def tasks(self) -> list[TakenTask]:
+        """The copies of the task that this worker holds."""
+        return [] if self.task is None else [self.task]
 
     def accept(self, accepted: common_pb2.Accepted) -> None:
         """Makes the `accepted` event of a generation that no router accepted."""
@@ -106,14 +125,33 @@ class Generation:
         self.state = "running"
         self._numbering.epoch = place.new_epoch(self.task.copy.attempt if self.task is not None else 1)
         place.metrics.queue_wait.observe(self._waited_s())
+        self._call_engine(None)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: gives an engine up that has gone silent in mid-answer."""
+        gap_s = self._place.token_gap_s
+        if not self._flowing or self._call is None or not gap_s or self.over:
+            return
+        if self._spoke:
+            self._spoke = False
+            self._silent_since = now
+        elif now - self._silent_since >= gap_s:
+            self._place.metrics.engine_errors.labels("token_gap").inc()
+            _log.warning("engine_silent", generation=self.id, seconds=gap_s)
+            self._gave_up(TokenGap(self._place.worker, gap_s))
+
+    def _call_engine(self, so_far: ChoiceSoFar | None) -> None:
         token = current.set(self._context)
         try:
-            self._call = place.backend.call(self.request, self)
+            self._call = self._place.backend.call(self.request, self, so_far)
         except Exception:  # noqa: BLE001 — backends promise not to raise; the others must not pay for one that does
             _log.exception("engine_call_raised", generation=self.id)
             self.failed(Internal(self.id))
         finally:
             current.reset(token)
+
+    def _gave_up(self, error: StreamwayError) -> None:
+        self.stop(error)
 
     def stop(self, error: StreamwayError) -> None:
         """Aborts the engine call, if there is one, and ends with `error`."""
@@ -161,10 +199,12 @@ class Generation:
     ) -> None:
         """A chunk of the answer. Per-token path."""
         numbering = self._numbering
-        if not numbering.units:
+        self._spoke = True
+        if not self._flowing:
             self.started()
             if self.over:
                 return
+            self._flowing = True
             self._place.metrics.first_token.observe(self._waited_s())
             numbering.piece(choice, text, raw_delta, finish_reason, token_ids)
             self._place.flusher.now(self)
@@ -197,16 +237,19 @@ class Generation:
         # Readers that are told of the events below must see that they were the last.
         place.memory.end(self.transcript, place.clock.monotonic())
         place.flusher.now(self)
-        place.metrics.generations.labels(state).inc()
+        self._note_end()
+        self._on_end(self)
+
+    def _note_end(self) -> None:
+        self._place.metrics.generations.labels(self.state).inc()
         _log.debug(
             "generation_ended",
             generation=self.id,
             trace=self._context.trace_id,
-            state=state,
+            state=self.state,
             units=self._numbering.units,
             seconds=round(self._waited_s(), 3),
         )
-        self._on_end(self)
 
     def _mark(self) -> None:
         if not self._marked:

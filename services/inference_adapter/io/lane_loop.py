@@ -9,10 +9,13 @@ import structlog
 from redis.exceptions import RedisError
 
 from services.inference_adapter.io.books import Books
+from services.inference_adapter.io.dismissals import Dismissals
+from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.worker import Worker
-from streamway.errors import GenerationNotFound, Internal
-from streamway.lanes import LaneReader, TakenTask, request_of, states_of
+from streamway.errors import EventsExpired, GenerationNotFound, GoingAway, Internal, WorkerLost
+from streamway.lanes import LaneReader, Standing, TakenTask, keep_records, request_of, standings_of
 from streamway.v1 import common_pb2
+from streamway.v1.common_pb2 import Durability
 from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("adapter")
@@ -22,29 +25,53 @@ _LOOK_UP_S: Final = 1.0
 _MOST_LOOKED_UP: Final = 1000
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
+_MOST_MOVED: Final = 100
 
 
 class LaneLoop:
     """Takes tasks while the window has room, and keeps their leases.
 
-    What this worker had pending comes first: at the start, and after every error, since the reply with a task may be what was
-    lost. While Valkey is away running generations go on, and what ends meanwhile is acknowledged later.
+    `lanes` are the worker's own, `pool` those that every worker of its models reads; each has a loop, since they may lie on two
+    servers. What this worker had pending comes first: at the start, and after every error, since the reply with a task may be
+    what was lost. While Valkey is away running generations go on, and what ends meanwhile is acknowledged later.
     """
 
-    def __init__(self, valkey: Valkey, lanes: LaneReader, worker: Worker, books: Books, task_lease_s: float) -> None:
+    def __init__(
+        self,
+        valkey: Valkey,
+        lanes: LaneReader,
+        pool: LaneReader,
+        worker: Worker,
+        dismissals: Dismissals,
+        books: Books,
+        journaling: Journaling,
+        *,
+        name: str,
+        task_lease_s: float,
+    ) -> None:
         self._valkey = valkey
         self._lanes = lanes
+        self._pool = pool
         self._worker = worker
+        self._dismissals = dismissals
         self._books = books
+        self._journaling = journaling
+        self._name = name
         self._task_lease_s = task_lease_s
+        self._draining = False
 
     async def run(self) -> None:
         """Works until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._take(), name="take")
+            group.create_task(self._take(self._lanes), name="take")
+            group.create_task(self._take(self._pool), name="take-pool")
             group.create_task(self._renew(), name="renew")
             group.create_task(self._look_up(), name="look-up")
             group.create_task(self._books.run(), name="books")
+
+    def leave_the_pool(self) -> None:
+        """Takes nothing more that another worker could take as well."""
+        self._draining = True
 
     async def emptied(self) -> bool:
         """True when nothing lies in the lanes and everything is written; also while Valkey does not answer."""
@@ -53,17 +80,28 @@ class LaneLoop:
         except (RedisError, OSError):
             return True
 
-    async def _take(self) -> None:
+    async def move_unread(self) -> None:
+        """Gives what nobody has read to other workers; what has no channel is ended. Raises RedisError."""
+        while tasks := await self._lanes.take(_MOST_MOVED):
+            records = await request_of(self._valkey, [task.copy.generation for task in tasks])
+            for task, record in zip(tasks, records, strict=True):
+                if record is not None and record[0].durability != Durability.DURABILITY_OFF:
+                    await self._journaling.pass_on(task, record[0].model)
+                else:
+                    tenant = record[0].tenant if record is not None else ""
+                    self._dismissals.refuse(task.copy.generation, tenant, GoingAway("worker"), task)
+
+    async def _take(self, lanes: LaneReader) -> None:
         connected, trouble, pause_s = False, False, _FIRST_PAUSE_S
         while True:
             try:
                 if not connected:
-                    await self._connect()
+                    await self._connect(lanes)
                     if trouble:
                         _log.info("lanes_reached_again")
                     connected, trouble, pause_s = True, False, _FIRST_PAUSE_S
-                if not await self._take_some(await self._worker.room()):
-                    await self._lanes.wait(_BLOCK_MS)
+                if not await self._take_some(lanes, await self._worker.room()):
+                    await lanes.wait(_BLOCK_MS)
             except (RedisError, OSError) as problem:
                 if not trouble:
                     _log.warning("lanes_not_reached", problem=type(problem).__name__)
@@ -71,18 +109,20 @@ class LaneLoop:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    async def _connect(self) -> None:
-        await self._lanes.open()
-        pending = [task for task in await self._lanes.own_pending() if not self._worker.knows(task)]
+    async def _connect(self, lanes: LaneReader) -> None:
+        await lanes.open()
+        pending = [task for task in await lanes.own_pending() if not self._worker.knows(task)]
         if pending:
             _log.info("own_tasks_pending", tasks=len(pending))
             await self._admit(pending)
 
-    async def _take_some(self, most: int) -> bool:
+    async def _take_some(self, lanes: LaneReader, most: int) -> bool:
         """Takes at most `most` tasks. False when there were none."""
+        if self._draining and lanes is self._pool:
+            return False
         granted = self._worker.window.reserve(most)
         try:
-            tasks = await self._lanes.take(granted)
+            tasks = await lanes.take(granted)
             if tasks:
                 await self._admit(tasks)
             return bool(tasks)
@@ -90,8 +130,8 @@ class LaneLoop:
             self._worker.release(granted)
 
     async def _admit(self, tasks: list[TakenTask]) -> None:
-        """Gives tasks to the worker. One whose engine call began in an earlier life is lost: running it again would give its
-        readers another text."""
+        """Gives tasks to the worker. One without a channel whose engine call began in an earlier life is lost: running it again
+        would give its readers another text. What a channel holds is gone on with."""
         records = await request_of(self._valkey, [task.copy.generation for task in tasks])
         for task, record in zip(tasks, records, strict=True):
             if self._worker.knows(task):
@@ -99,13 +139,13 @@ class LaneLoop:
             if record is None:
                 # Its record has expired, so everybody has stopped waiting, or it is damaged.
                 _log.warning("task_without_record", generation=task.copy.generation, lane=task.lane)
-                self._worker.refuse(task, GenerationNotFound(task.copy.generation))
+                self._start_unknown(task)
                 continue
             request, state, created_ms = record
-            if state == "queued":
+            if state == "queued" or request.durability != Durability.DURABILITY_OFF:
                 self._start(request, created_ms / 1000, task)
             elif state == "running":
-                self._worker.lose(task)
+                self._dismissals.lose(task)
             else:
                 self._books.finish(task)
 
@@ -114,29 +154,55 @@ class LaneLoop:
             self._worker.admit(request, created_unix, task)
         except Exception:  # noqa: BLE001 — a task that is read again after a restart must not end the worker each time
             _log.exception("task_not_started", generation=request.generation)
-            self._worker.refuse(task, Internal(), request.tenant)
+            self._dismissals.refuse(request.generation, request.tenant, Internal(), task)
+
+    def _start_unknown(self, task: TakenTask) -> None:
+        """Nobody can say what it was to do. If it has a channel, that gets its end."""
+        id_ = task.copy.generation
+        request = common_pb2.GenerationRequest(generation=id_, durability=Durability.DURABILITY_RELAXED)
+        self._worker.admit(request, 0.0, task, refusal=GenerationNotFound(id_))
 
     async def _look_up(self) -> None:
-        """Looks for what readers wait for and no task will bring: it ended, or ran, in an earlier life of this worker."""
+        """Looks for what readers wait for and no task will bring: it ended, or runs elsewhere, or ran in an earlier life."""
         while True:
-            await asyncio.sleep(_LOOK_UP_S)
-            awaited = self._worker.awaited[:_MOST_LOOKED_UP]
+            try:
+                async with asyncio.timeout(_LOOK_UP_S):
+                    await self._dismissals.stranger.wait()
+            except TimeoutError:
+                pass
+            self._dismissals.stranger.clear()
+            awaited = self._dismissals.awaited[:_MOST_LOOKED_UP]
             if not awaited:
                 continue
             try:
-                states = await states_of(self._valkey, awaited)
+                standings = await standings_of(self._valkey, awaited)
             except (RedisError, OSError):
                 # The loop that takes tasks says so.
+                await asyncio.sleep(_LOOK_UP_S)
                 continue
-            for generation, state in zip(awaited, states, strict=True):
-                # Without a record its router may still be writing it.
-                if state not in ("", "queued"):
-                    self._worker.lost(generation)
+            for generation, standing in zip(awaited, standings, strict=True):
+                self._judge(generation, standing)
+            await asyncio.sleep(_FIRST_PAUSE_S)
+
+    def _judge(self, generation: str, standing: Standing) -> None:
+        if standing.state == "queued":
+            return
+        if not standing.state:
+            # Its router may still be writing the record; but not if somebody has read more than `accepted`.
+            if self._dismissals.seen(generation) > 1:
+                self._dismissals.will_not_come(generation, WorkerLost(self._name))
+        elif not standing.durable:
+            self._dismissals.will_not_come(generation, WorkerLost(self._name))
+        elif standing.state != "running" or standing.worker != self._name:
+            # Its channel has what there is, and whoever reads that finds who goes on with it.
+            self._dismissals.will_not_come(generation, EventsExpired(generation))
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._task_lease_s / 3)
             try:
-                await self._lanes.renew(self._worker.tasks)
+                tasks = self._worker.tasks
+                await self._lanes.renew(tasks)
+                await keep_records(self._valkey, [task.copy.generation for task in tasks])
             except (RedisError, OSError) as problem:
                 _log.warning("task_leases_not_renewed", problem=type(problem).__name__)

@@ -10,26 +10,40 @@ import structlog
 
 from services.inference_adapter.core.estimate import estimated_tokens
 from services.inference_adapter.core.memory import Gone, Transcript
-from services.inference_adapter.core.numbering import Numbering
 from services.inference_adapter.core.window import Drop, Effect, Ended, Paused, Start, Taken, Tick, Window, Withdrawn
 from services.inference_adapter.io.books import Books
+from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.fanout.directory import Directory
 from services.inference_adapter.io.generation import Generation, Workplace
-from streamway.errors import Cancelled, DeadlineExceeded, GoingAway, QueueTimeout, StreamwayError, to_status
+from services.inference_adapter.io.journaled import JournaledGeneration
+from services.inference_adapter.io.journaling import Journaling, place_of
+from streamway.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    GoingAway,
+    QueueFull,
+    QueueTimeout,
+    StreamwayError,
+)
 from streamway.lanes import TakenTask
 from streamway.telemetry.context import begin
 from streamway.v1 import common_pb2
+from streamway.v1.common_pb2 import Durability, OnDisconnect
 from streamway.valkey import keys
 
 _log = structlog.get_logger("adapter")
 
 _NEVER: Final = float("inf")
+# Tasks that came past the lanes, which hold what the window does not, wait in the window itself: so many at most.
+_MOST_INLINE: Final = 1000
+_RETRY_S: Final = 1.0
 
 
 class Worker:
     """All generations that were taken and have not ended.
 
-    `orphan_grace_s`: how long one may go on without a live reader. `queue_timeout_s`: how long one may wait, from acceptance on;
+    `resume_grace_s`: how long one may go on without a live reader whose client may come back; `orphan_grace_s`: any other, since
+    its reader's process may have been lost without a word. `queue_timeout_s`: how long one may wait, from acceptance on;
     a cancel that comes before its task is remembered as long.
     """
 
@@ -39,15 +53,21 @@ class Worker:
         window: Window,
         directory: Directory,
         books: Books,
+        dismissals: Dismissals,
+        journaling: Journaling,
         *,
         queue_timeout_s: float,
+        resume_grace_s: float,
         orphan_grace_s: float,
     ) -> None:
         self._place = place
         self._window = window
         self._directory = directory
         self._books = books
+        self._dismissals = dismissals
+        self._journaling = journaling
         self._queue_timeout_s = queue_timeout_s
+        self._resume_grace_s = resume_grace_s
         self._orphan_grace_s = orphan_grace_s
         self._generations: dict[str, Generation] = {}
         self._room = asyncio.Event()
@@ -71,7 +91,12 @@ class Worker:
     @property
     def tasks(self) -> list[TakenTask]:
         """The tasks whose leases must be renewed."""
-        return [generation.task for generation in self._generations.values() if generation.task is not None]
+        return [task for generation in self._generations.values() for task in generation.tasks]
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is here any more, nothing waits for the store."""
+        return not self._generations
 
     async def room(self) -> int:
         """Waits until something may be taken; returns how much."""
@@ -88,7 +113,7 @@ class Worker:
     def knows(self, task: TakenTask) -> bool:
         """True for a task that is being worked on, or done and not acknowledged yet."""
         generation = self._generations.get(task.copy.generation)
-        return self._books.finishing(task) or (generation is not None and generation.task == task)
+        return self._books.finishing(task) or (generation is not None and task in generation.tasks)
 
     def admit(
         self,
@@ -96,36 +121,34 @@ class Worker:
         created_unix: float,
         task: TakenTask | None,
         prepare: Callable[[Generation], None] | None = None,
+        refusal: StreamwayError | None = None,
     ) -> Generation | None:
         """Takes a request on, from a lane or (`task` None) directly. None when it needs no work: a second copy of something
-        known, or cancelled before it was read. `prepare` is called before anything starts.
+        known, cancelled before it was read, or refused. `prepare` is called before anything starts.
         """
         now, place = self._place.clock.monotonic(), self._place
         id_ = request.generation
-        if place.memory.exhume(id_, request.tenant):
-            self._refuse(id_, request.tenant, Cancelled(), task)
+        journaled = task is not None and request.durability != Durability.DURABILITY_OFF
+        if not journaled and place.memory.exhume(id_, request.tenant):
+            self._dismissals.refuse(id_, request.tenant, Cancelled(), task)
             return None
-        if place.memory.find(id_) is not None:
-            if task is not None:
-                self._books.finish(task)
+        if self._is_known(id_, task, request.model, journaled=journaled):
             return None
-        transcript = place.memory.open(id_, request.tenant, now)
-        context = begin(request.traceparent, generation=id_, model=request.model, tenant=request.tenant)
         unix = place.clock.unix()
-        generation = Generation(
-            request,
-            transcript,
-            place,
-            context,
-            created_at=now - max(0.0, unix - created_unix),
-            task=task,
-            tokens=estimated_tokens(request),
-            on_end=self._ended,
-        )
+        if refusal is not None or (task is not None and task.copy.attempt > 1):
+            # It waited when it was accepted; now it waits for the first time here.
+            created_unix = unix
+        generation = self._make(request, now - max(0.0, unix - created_unix), task, journaled=journaled)
         self._generations[id_] = generation
         if prepare is not None:
             prepare(generation)
-        self._directory.appeared(transcript)
+        self._directory.appeared(generation.transcript)
+        if journaled and place.memory.exhume(id_, request.tenant):
+            refusal = Cancelled()
+        if refusal is not None:
+            # Its end must be in its channel, or a resume would wait for ever.
+            generation.stop(refusal)
+            return None
         class_ = task.class_ if task is not None else keys.task_class(request.priority)
         taken = Taken(
             id_,
@@ -137,27 +160,16 @@ class Worker:
         self._perform(self._window.receive(taken, now))
         return generation
 
-    def lose(self, task: TakenTask) -> None:
-        """Gives up a task whose engine call ran in an earlier life of this worker."""
-        self._books.state(task.copy.generation, "failed")
-        self._books.finish(task)
-        self.lost(task.copy.generation)
-
-    def lost(self, id_: str) -> None:
-        """Tells who waits for a generation, and who will ask, that it was an earlier life's; nothing if it is here after all."""
-        if self._place.memory.find(id_) is None:
-            _log.warning("generation_lost", generation=id_)
-            self._place.memory.mark_gone(id_, Gone.LOST)
-            self._directory.lost(id_)
-
-    @property
-    def awaited(self) -> list[str]:
-        """Generations that readers wait for and no task has brought yet."""
-        return self._directory.waiting
-
-    def refuse(self, task: TakenTask, error: StreamwayError, tenant: str = "") -> None:
-        """Ends a task that cannot be run."""
-        self._refuse(task.copy.generation, tenant, error, task)
+    def run_inline(self, request: common_pb2.GenerationRequest, created_unix: float) -> None:
+        """Takes a request on that could not go through a lane: it has no channel either."""
+        wanted = common_pb2.GenerationRequest()
+        wanted.CopyFrom(request)
+        wanted.durability = Durability.DURABILITY_OFF
+        id_ = wanted.generation
+        if self._window.waiting >= _MOST_INLINE and self._place.memory.find(id_) is None:
+            self._dismissals.tell(id_, wanted.tenant, QueueFull(wanted.model, _RETRY_S))
+        else:
+            self.admit(wanted, created_unix, None)
 
     def cancel(self, id_: str, tenant: str | None, by: str = "the client") -> None:
         """Ends a generation of `tenant` (None: anybody's) wherever it is; one that is not known yet as soon as it comes."""
@@ -172,7 +184,7 @@ class Worker:
         memory.bury(id_, tenant, self._place.clock.monotonic() + self._queue_timeout_s)
         if tenant is None:
             # Who waits for it is told now; the task is dropped when it is read.
-            self._told_end(id_, "", Cancelled(by))
+            self._dismissals.tell(id_, "", Cancelled(by))
 
     def left(self, generation: Generation) -> None:
         """The one reader of a direct call has gone; what has not ended is cancelled."""
@@ -188,18 +200,24 @@ class Worker:
         now = self._place.clock.monotonic()
         self._perform(self._window.receive(Tick(), now))
         for generation in list(self._generations.values()):
+            generation.tick(now)
             transcript = generation.transcript
-            if not transcript.live and now - transcript.unread_since >= self._orphan_grace_s:
-                self._withdraw(
-                    generation, Cancelled(f"its worker: nobody read it for {self._orphan_grace_s:g} s"), "orphan"
-                )
+            if generation.over or transcript.live:
+                continue
+            grace = generation.request.on_disconnect == OnDisconnect.ON_DISCONNECT_GRACE
+            grace_s = self._resume_grace_s if grace else self._orphan_grace_s
+            if now - transcript.unread_since >= grace_s:
+                self._withdraw(generation, Cancelled(f"its worker: nobody read it for {grace_s:g} s"), "orphan")
         self._place.memory.sweep(now)
 
     def end_all(self) -> None:
-        """Ends everything: the process goes away."""
+        """Ends everything, or gives it to other workers: the process goes away."""
         self.pause(True)
         for generation in list(self._generations.values()):
-            self._withdraw(generation, GoingAway("worker"), "going_away")
+            if isinstance(generation, JournaledGeneration):
+                generation.move()
+            elif not generation.over:
+                self._withdraw(generation, GoingAway("worker"), "going_away")
 
     def _withdraw(self, generation: Generation, error: StreamwayError, reason: str) -> None:
         now = self._place.clock.monotonic()
@@ -215,7 +233,8 @@ class Worker:
                 continue
             match effect:
                 case Start():
-                    self._note_state(generation, "running")
+                    if not generation.journaled:
+                        self._note_state(generation, "running")
                     generation.run()
                 case Drop():
                     if effect.reason == "withdrawn" and error is not None:
@@ -226,36 +245,84 @@ class Worker:
                     generation.stop(why)
         self._note_room()
 
+    def _is_known(self, id_: str, task: TakenTask | None, model: str, *, journaled: bool) -> bool:
+        """True for a generation that needs no new engine call here; then the copy is dealt with."""
+        found = self._place.memory.find(id_)
+        if not journaled:
+            if found is not None and task is not None:
+                self._books.finish(task)
+            return found is not None
+        assert task is not None
+        present = self._generations.get(id_)
+        if isinstance(present, JournaledGeneration):
+            present.hold(task)
+            return True
+        if isinstance(found, Transcript):
+            if found.journaled:
+                # It has ended here: its channel says what is right.
+                self._journaling.spawn(self._journaling.settle(task.copy, place_of(task), model, mine=False), "settle")
+                return True
+            # All there is of it is that it was cancelled before it came.
+            self._place.memory.forget(found, Gone.EXPIRED)
+        return False
+
+    def _make(
+        self, request: common_pb2.GenerationRequest, created_at: float, task: TakenTask | None, *, journaled: bool
+    ) -> Generation:
+        id_, place = request.generation, self._place
+        transcript = place.memory.open(id_, request.tenant, place.clock.monotonic(), journaled=journaled)
+        context = begin(request.traceparent, generation=id_, model=request.model, tenant=request.tenant)
+        tokens = estimated_tokens(request)
+        if not journaled or task is None:
+            return Generation(
+                request,
+                transcript,
+                place,
+                context,
+                created_at=created_at,
+                task=task,
+                tokens=tokens,
+                on_end=self._ended,
+            )
+        return JournaledGeneration(
+            request,
+            transcript,
+            place,
+            context,
+            self._journaling,
+            created_at=created_at,
+            task=task,
+            tokens=tokens,
+            on_idle=self._idle,
+            on_end=self._left,
+        )
+
     def _ended(self, generation: Generation) -> None:
         del self._generations[generation.id]
         self._note_state(generation, generation.state)
         if generation.task is not None:
             self._books.finish(generation.task)
+        self._idle(generation)
+
+    def _idle(self, generation: Generation) -> None:
         # Of what the window dropped itself it knows nothing any more.
         self._perform(self._window.receive(Ended(generation.id), self._place.clock.monotonic()))
+
+    def _left(self, generation: Generation) -> None:
+        """A journaled one is off our hands: its other copies are of no use, or the next attempt came here."""
+        del self._generations[generation.id]
+        assert isinstance(generation, JournaledGeneration)
+        for task in generation.held:
+            if generation.channel_ended:
+                model = generation.request.model
+                self._journaling.spawn(self._journaling.settle(task.copy, place_of(task), model, mine=False), "settle")
+            else:
+                self.admit(generation.request, self._place.clock.unix(), task)
 
     def _note_state(self, generation: Generation, state: str) -> None:
         # Only what came through a lane has a record.
         if generation.task is not None:
             self._books.state(generation.id, state)
-
-    def _refuse(self, id_: str, tenant: str, error: StreamwayError, task: TakenTask | None) -> None:
-        if task is not None:
-            self._books.state(id_, "cancelled" if isinstance(error, Cancelled) else "failed")
-            self._books.finish(task)
-        if self._place.memory.find(id_) is None:
-            self._told_end(id_, tenant, error)
-
-    def _told_end(self, id_: str, tenant: str, error: StreamwayError) -> Transcript:
-        """A transcript of nothing but an error, for whoever waits or asks."""
-        now = self._place.clock.monotonic()
-        transcript = self._place.memory.open(id_, tenant, now)
-        numbering = Numbering()
-        numbering.failed(to_status(error))
-        self._place.memory.append(transcript, numbering.take())
-        self._place.memory.end(transcript, now)
-        self._directory.appeared(transcript)
-        return transcript
 
     def _note_room(self) -> None:
         if self._window.free:

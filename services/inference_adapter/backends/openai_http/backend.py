@@ -12,12 +12,14 @@ import tenacity
 
 from services.inference_adapter.backends.openai_http import metrics
 from services.inference_adapter.backends.openai_http.address import parse
-from services.inference_adapter.backends.openai_http.body import build
+from services.inference_adapter.backends.openai_http.body import CONTINUE_FINAL_MESSAGE, build
 from services.inference_adapter.backends.openai_http.exchanges import Document, StreamCall
 from services.inference_adapter.backends.openai_http.pool import ConnectionPool
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.core.continuation import made_tokens
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from streamway.errors import EngineFailed, StreamwayError
+from streamway.journal.answer import ChoiceSoFar
 from streamway.runtime.process import StartError
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
@@ -110,17 +112,26 @@ class OpenAIHTTPBackend:
         assert self._info is not None, "start() comes first"
         return self._info
 
-    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> StreamCall:
+    def call(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> StreamCall:
         """Starts one streamed chat completion."""
         model = self._engine_names.get(request.model, request.model)
         problem: StreamwayError | None = None
         message = b""
         try:
-            body = build(request, model, keep_own_fields=self._options.pass_streamway_fields)
+            body = build(
+                request,
+                model,
+                keep_own_fields=self._options.pass_streamway_fields,
+                so_far=so_far,
+                continue_by=CONTINUE_FINAL_MESSAGE if self._kind == "openai_http" else {},
+            )
             message = self._post(request, body)
         except StreamwayError as error:
             problem = error
-        call = StreamCall(self._pool, sink, message, self._worker, self._calls.discard)
+        made = made_tokens(so_far) if so_far is not None else 0
+        call = StreamCall(self._pool, sink, message, self._worker, self._calls.discard, made)
         self._calls.add(call)
         if problem is not None:
             asyncio.get_running_loop().call_soon(call.fail, problem)

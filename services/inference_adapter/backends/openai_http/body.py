@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
+from services.inference_adapter.core.continuation import made_tokens
 from streamway.errors import Malformed
+from streamway.journal.answer import ChoiceSoFar
 from streamway.v1 import common_pb2
 
 _Float = Literal["temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty"]
@@ -16,19 +19,35 @@ _decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 _TRUE: Final = msgspec.Raw(b"true")
 _FLOATS: Final[tuple[_Float, ...]] = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty")
+_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 _INTEGERS: Final[tuple[_Integer, ...]] = ("top_k", "seed", "n")
 
 
-def build(request: common_pb2.GenerationRequest, model: str, *, keep_own_fields: bool = False) -> bytes:
+# How vLLM and its kin are told that the last message is the beginning of their answer; llama.cpp sees it by itself.
+CONTINUE_FINAL_MESSAGE: Final[Mapping[str, bool]] = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+def build(
+    request: common_pb2.GenerationRequest,
+    model: str,
+    *,
+    keep_own_fields: bool = False,
+    so_far: ChoiceSoFar | None = None,
+    continue_by: Mapping[str, bool] | None = None,
+) -> bytes:
     """The body of a streamed chat completion for `model`, the engine's own name of it.
 
     Of a client's original body only the model, `stream` and `stream_options` are set, and fields named `streamway…` are left
     out: engines refuse what they do not know. Raises Malformed when that body is not a JSON object.
+
+    With `so_far` it asks for the rest of that answer: its text is the last message, `continue_by` are the fields by which the
+    engine is told so, and the limits are lower by what was made.
     """
     if not request.openai_body:
-        return _encode(
-            {**typed_fields(request), "model": model, "stream": True, "stream_options": {"include_usage": True}}
-        )
+        typed = {**typed_fields(request), "model": model, "stream": True, "stream_options": {"include_usage": True}}
+        if so_far is not None:
+            typed.update(_rest(typed, so_far, continue_by or {}))
+        return _encode(typed)
     try:
         body = _decoder.decode(request.openai_body)
         options = _decoder.decode(body["stream_options"]) if _is_object(body.get("stream_options")) else {}
@@ -41,7 +60,29 @@ def build(request: common_pb2.GenerationRequest, model: str, *, keep_own_fields:
     if not keep_own_fields:
         for name in [name for name in body if name.startswith("streamway")]:
             del body[name]
+    if so_far is not None:
+        plain: dict[str, Any] = {
+            name: msgspec.json.decode(body[name]) for name in ("messages", *_LIMITS) if name in body
+        }
+        for name, value in _rest(plain, so_far, continue_by or {}).items():
+            body[name] = msgspec.Raw(_encode(value))
     return _encode(body)
+
+
+def _rest(body: Mapping[str, Any], so_far: ChoiceSoFar, continue_by: Mapping[str, bool]) -> dict[str, Any]:
+    """The fields that change when an answer is gone on with."""
+    messages = list(body["messages"]) if isinstance(body.get("messages"), list) else []
+    last = messages[-1] if messages and isinstance(messages[-1], dict) else {}
+    if last.get("role") == "assistant" and isinstance(last.get("content"), str):
+        # The client began the answer itself: engines take one such message.
+        messages[-1] = {**last, "content": last["content"] + so_far.text}
+    else:
+        messages.append({"role": "assistant", "content": so_far.text})
+    changed: dict[str, Any] = {"messages": messages, **continue_by}
+    for name in _LIMITS:
+        if isinstance(body.get(name), int):
+            changed[name] = max(1, body[name] - made_tokens(so_far))
+    return changed
 
 
 def typed_fields(request: common_pb2.GenerationRequest) -> dict[str, Any]:

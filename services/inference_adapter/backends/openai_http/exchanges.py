@@ -20,13 +20,23 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
 
 class StreamCall:
-    """One streamed answer: an `Exchange` towards the connection, an `EngineCall` towards the adapter."""
+    """One streamed answer: an `Exchange` towards the connection, an `EngineCall` towards the adapter.
+
+    `made_tokens` of the answer went into the request: they are counted as completion, and not as prompt.
+    """
 
     def __init__(
-        self, pool: ConnectionPool, sink: EngineSink, request: bytes, worker: str, on_over: Callable[[StreamCall], None]
+        self,
+        pool: ConnectionPool,
+        sink: EngineSink,
+        request: bytes,
+        worker: str,
+        on_over: Callable[[StreamCall], None],
+        made_tokens: int = 0,
     ) -> None:
         self._pool, self._sink, self._request, self._worker = pool, sink, request, worker
         self._on_over = on_over
+        self._made_tokens = made_tokens
         self._connection: EngineConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._reused = False
@@ -135,7 +145,12 @@ class StreamCall:
         self._finish()
         if self._connection is not None:
             self._connection.release()
-        self._sink.ended(self._reader.usage)
+        usage, made = self._reader.usage, self._made_tokens
+        if usage is not None and made:
+            usage.completion_tokens += made
+            usage.prompt_tokens = max(0, usage.prompt_tokens - made)
+            usage.cached_prompt_tokens = min(usage.cached_prompt_tokens, usage.prompt_tokens)
+        self._sink.ended(usage)
 
     def _refused(self) -> None:
         self._fail(refusals.from_response(self._status, bytes(self._error_body), self._worker))

@@ -10,7 +10,7 @@ from services.inference_adapter.io.fanout.directory import Directory
 from services.inference_adapter.io.fanout.outbox import Outbox
 from services.inference_adapter.io.fanout.subscription import Subscription
 from services.inference_adapter.io.worker import Worker
-from streamway.errors import InvalidArgument, TooManyGenerations
+from streamway.errors import InvalidArgument, TooManyGenerations, Unauthenticated
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import is_generation_id
 from streamway.runtime.tasks import TaskScope
@@ -81,8 +81,18 @@ class AttachStream:
                 if not is_generation_id(command.cancel.generation):
                     raise InvalidArgument("cancel.generation", "must be a UUID of 36 characters in lower case")
                 self._worker.cancel(command.cancel.generation, self._tenant)
+            case "inline_task":
+                self._run(command.inline_task)
             case _:
                 raise InvalidArgument("command", "is empty, or of a later version than this worker's")
+
+    def _run(self, task: inference_pb2.InlineTask) -> None:
+        """What went past the router's checks, quotas and lanes may come from nobody but a router."""
+        if self._tenant is not None:
+            raise Unauthenticated("an inline task needs the mesh token")
+        if not is_generation_id(task.request.generation):
+            raise InvalidArgument("inline_task.request.generation", "must be a UUID of 36 characters in lower case")
+        self._worker.run_inline(task.request, task.created_ms / 1000)
 
     def _subscribe(self, wanted: inference_pb2.Subscribe) -> None:
         if wanted.subscription == 0:
@@ -96,6 +106,7 @@ class AttachStream:
             wanted.generation,
             tenant=self._tenant,
             after=wanted.after,
+            after_epoch=wanted.after_epoch,
             view=wanted.view,
             wait_s=min(wanted.wait_ms / 1000 or self._limits.wait_s, self._limits.wait_s),
         )

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from services.inference_adapter.core.memory import Gone, Memory, Transcript
 from services.inference_adapter.io.fanout.outbox import Outbox
 from services.inference_adapter.io.fanout.subscription import Subscription
-from streamway.errors import EventsExpired, GenerationNotFound, QueueTimeout, WorkerLost
+from streamway.errors import EventsExpired, GenerationNotFound, QueueTimeout, StreamwayError, WorkerLost
 from streamway.runtime.clock import Clock
 
 
 class Directory:
-    """Every stream of readers, and who waits for a generation that is not here yet: its task may still be in the lane."""
+    """Every stream of readers, and who waits for a generation that is not here yet: its task may still be in the lane.
 
-    def __init__(self, worker: str, memory: Memory, clock: Clock, heartbeat_s: float) -> None:
+    A stream that brings nothing for `heartbeat_s` gets a sign of life; one with subscriptions after `attach_heartbeat_s`,
+    since whoever reads must find out soon that this process was stopped or cut off.
+    """
+
+    def __init__(
+        self, worker: str, memory: Memory, clock: Clock, heartbeat_s: float, attach_heartbeat_s: float
+    ) -> None:
         self._worker = worker
         self._memory = memory
         self._clock = clock
         self._heartbeat_s = heartbeat_s
+        self._attach_heartbeat_s = attach_heartbeat_s
         self._waiting: dict[str, list[Subscription]] = {}
         self._outboxes: set[Outbox] = set()
         self._next_heartbeat = clock.monotonic() + heartbeat_s
+        self._next_attach_heartbeat = clock.monotonic() + attach_heartbeat_s
+        # Somebody waits who has read of a generation before: it should be looked up at once.
+        self.stranger = asyncio.Event()
 
     @property
     def waiting(self) -> list[str]:
@@ -47,13 +59,15 @@ class Directory:
         found = self._memory.find(subscription.generation)
         if isinstance(found, Transcript):
             self._bind(subscription, found)
-        elif found is Gone.EXPIRED:
+        elif found in (Gone.EXPIRED, Gone.MOVED):
             subscription.fail(EventsExpired(subscription.generation))
-        elif found is Gone.LOST or subscription.after > 1:
-            # Whoever has more than `accepted` has read what an earlier life of this worker made.
+        elif found is Gone.LOST:
             subscription.fail(WorkerLost(self._worker))
         else:
             self._waiting.setdefault(subscription.generation, []).append(subscription)
+            if subscription.after > 1:
+                # It has read what another worker made, or an earlier life of this one.
+                self.stranger.set()
 
     def leave(self, outbox: Outbox, number: int) -> None:
         """Ends one subscription at its reader's wish."""
@@ -67,10 +81,14 @@ class Directory:
         for subscription in self._waiting.pop(transcript.generation, ()):
             self._bind(subscription, transcript)
 
-    def lost(self, generation: str) -> None:
-        """A generation will not come: it ran in an earlier life of this worker."""
+    def seen(self, generation: str) -> int:
+        """The last position that anybody has who waits for a generation."""
+        return max((each.after for each in self._waiting.get(generation, ())), default=0)
+
+    def will_not_come(self, generation: str, error: StreamwayError) -> None:
+        """Ends everybody who waits for a generation."""
         for subscription in self._waiting.pop(generation, ()):
-            subscription.fail(WorkerLost(self._worker))
+            subscription.fail(error)
 
     def tick(self) -> None:
         """Ends what has waited for too long, and sends signs of life."""
@@ -81,14 +99,23 @@ class Directory:
                 subscription.fail(QueueTimeout(subscription.wait_s))
             if not waiting:
                 del self._waiting[generation]
-        if now >= self._next_heartbeat:
+        everybody = now >= self._next_heartbeat
+        if everybody:
             self._next_heartbeat = now + self._heartbeat_s
+        if everybody or now >= self._next_attach_heartbeat:
+            self._next_attach_heartbeat = now + self._attach_heartbeat_s
             for outbox in self._outboxes:
-                outbox.heartbeat()
+                if everybody or outbox.subscriptions:
+                    outbox.heartbeat()
 
     def _bind(self, subscription: Subscription, transcript: Transcript) -> None:
         if subscription.tenant not in (None, transcript.tenant):
             subscription.fail(GenerationNotFound(subscription.generation))
+        elif transcript.journaled:
+            if subscription.on_line(transcript):
+                subscription.bind(transcript)
+            else:
+                subscription.fail(EventsExpired(subscription.generation))
         elif subscription.after > transcript.position:
             # Its reader has more than this worker ever made of it: that was an earlier life, whose text is another one.
             subscription.fail(WorkerLost(self._worker))

@@ -6,6 +6,8 @@ from services.inference_adapter.core.memory import Transcript
 from services.inference_adapter.core.wire import generation_stamp, subscription_stamp
 from services.inference_adapter.io.fanout.outbox import Outbox
 from streamway.errors import EventsExpired, StreamwayError, to_status
+from streamway.journal.cursor import Cursor
+from streamway.journal.merge import follows
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
@@ -24,6 +26,7 @@ class Subscription:
         "_outbox",
         "_outcome",
         "after",
+        "after_epoch",
         "bound",
         "generation",
         "index",
@@ -46,6 +49,7 @@ class Subscription:
         *,
         tenant: str | None,
         after: int = 0,
+        after_epoch: int = 0,
         view: View.ValueType = View.VIEW_LIVE,
         named: bool = False,
         wait_s: float = 0.0,
@@ -57,8 +61,9 @@ class Subscription:
         self.tenant = tenant
         self.wait_s = wait_s
         self.wait_until = clock.monotonic() + wait_s
-        # Last position its reader has.
+        # Last position its reader has, and who wrote what the reader had when it came.
         self.after = after
+        self.after_epoch = after_epoch
         self.transcript = Transcript(generation, "", 0.0)
         # Of the transcript's next event to send.
         self.index = 0
@@ -82,9 +87,22 @@ class Subscription:
         transcript.readers.append(self)
         if self._live:
             transcript.live += 1
-            self.index = transcript.index_after(self.after)
-            if self.index < transcript.end:
-                self._outbox.mark(self, 0)
+            if transcript.line is not None or not transcript.journaled:
+                self._seat()
+
+    def seated(self) -> None:
+        """The engine call has begun: the reader's place can be judged, and found."""
+        if not self.on_line(self.transcript):
+            self.fail(EventsExpired(self.generation))
+        elif self._live:
+            self._seat()
+
+    def on_line(self, transcript: Transcript) -> bool:
+        """Whether what the reader has is part of the answer that is told here; the channel may know of another."""
+        line = transcript.line
+        if line is None or not self.after:
+            return True
+        return self.after <= transcript.position and follows(line, Cursor(self.after_epoch, self.after))
 
     def grown(self, added_bytes: int) -> None:
         """New events were appended to the transcript."""
@@ -107,7 +125,10 @@ class Subscription:
                     transcript.unread_since = self._clock.monotonic()
 
     def fail(self, error: StreamwayError) -> None:
-        """Ends this subscription, and only this one, with an error event behind what its reader has."""
+        """Ends this subscription, and only this one, with an error event behind what its reader has.
+
+        It has no epoch: it says nothing of the generation.
+        """
         self.leave()
         told = common_pb2.Error(status=to_status(error), delivered_until=self.after)
         alone = Transcript(self.generation, "", 0.0)
@@ -120,6 +141,11 @@ class Subscription:
     def trimmed(self) -> None:
         """What comes next for this reader is no longer kept."""
         self.fail(EventsExpired(self.generation))
+
+    def _seat(self) -> None:
+        self.index = self.transcript.index_after(self.after)
+        if self.index < self.transcript.end:
+            self._outbox.mark(self, 0)
 
     def _send_ended(self, added_bytes: int) -> None:
         self.index = self.transcript.end - 1 if self._outcome else self.transcript.index_after(self.after)

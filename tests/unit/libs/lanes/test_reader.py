@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from streamway.lanes import LaneReader, TakenTask, TaskCopy, add_generation, request_of
+from streamway.lanes import LaneReader, TakenTask, TaskCopy, add_generation, own_lanes, request_of
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
@@ -28,7 +28,7 @@ async def blocking(valkey_server: ValkeyServer) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def reader(valkey: Redis, blocking: Redis) -> LaneReader:
-    made = LaneReader(valkey, blocking, "w")
+    made = LaneReader(valkey, blocking, "w", own_lanes("w"))
     await made.open()
     return made
 
@@ -49,7 +49,7 @@ def ids(tasks: list[TakenTask]) -> list[str]:
 
 async def test_what_was_added_before_the_group_was_made_is_taken(valkey: Redis, blocking: Redis) -> None:
     added = [await add(valkey, str(number)) for number in range(3)]
-    reader = LaneReader(valkey, blocking, "w")
+    reader = LaneReader(valkey, blocking, "w", own_lanes("w"))
     await reader.open()
     await reader.open()
     assert ids(await reader.take(10)) == added

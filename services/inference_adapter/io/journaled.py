@@ -1,0 +1,418 @@
+"""A generation with a response channel: its events go into the channel before they go to readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
+from typing import Final
+
+import structlog
+from redis.exceptions import RedisError
+
+from services.inference_adapter.core.continuation import Complete, Continue, Refuse, judge, made_tokens
+from services.inference_adapter.core.delivery import Gate, Kept
+from services.inference_adapter.core.memory import Gone, Transcript
+from services.inference_adapter.core.wire import head
+from services.inference_adapter.io.generation import Generation, State, Workplace
+from services.inference_adapter.io.journaling import Journaling, place_of
+from streamway.errors import (
+    EngineFailed,
+    EventsExpired,
+    GoingAway,
+    Internal,
+    StoreUnavailable,
+    StreamwayError,
+    TakeoverUnsupported,
+)
+from streamway.journal import Begun, Kind, Stale, StopReason, Writing, decode_events, rebuild
+from streamway.lanes import TakenTask
+from streamway.telemetry.context import RequestContext
+from streamway.v1 import common_pb2
+from streamway.v1.common_pb2 import Durability
+from streamway.valkey.session import Session
+
+_log = structlog.get_logger("adapter")
+
+# How long readers wait for a silent store before they are told of an end, or of a move, without it.
+_PATIENCE_S: Final = 2.0
+
+
+class Phase(Enum):
+    """How far the engine call and its channel are.
+
+    QUEUED ──► BEGINNING ──► RUNNING ──► ENDING ──► GONE
+       │           │            │          │          ▲
+       └───────────┴────────────┴──────────┴─► LEAVING┘    nothing to run, fenced, or given to another worker
+    """
+
+    QUEUED = "queued"
+    BEGINNING = "beginning"
+    RUNNING = "running"
+    ENDING = "ending"  # its end is cut, and not confirmed
+    LEAVING = "leaving"
+    GONE = "gone"
+
+
+class JournaledGeneration(Generation):
+    """One engine call of a generation with a response channel. A `WritingListener`.
+
+    `on_idle` is called when the engine has nothing more to do, `on_end` when the task copy is off this worker's hands too.
+    `held` are other copies of the task that were read meanwhile; `channel_ended` says that they are of no use any more.
+    """
+
+    journaled = True
+
+    __slots__ = (
+        "_gate",
+        "_journaling",
+        "_left",
+        "_moving",
+        "_on_idle",
+        "_phase",
+        "_stopped_at",
+        "_stopping",
+        "_taken",
+        "_unanswered_since",
+        "_writing",
+        "channel_ended",
+        "held",
+    )
+
+    def __init__(
+        self,
+        request: common_pb2.GenerationRequest,
+        transcript: Transcript,
+        place: Workplace,
+        context: RequestContext,
+        journaling: Journaling,
+        *,
+        created_at: float,
+        task: TakenTask,
+        tokens: int,
+        on_idle: Callable[[Generation], None],
+        on_end: Callable[[Generation], None],
+    ) -> None:
+        super().__init__(
+            request, transcript, place, context, created_at=created_at, task=task, tokens=tokens, on_end=on_end
+        )
+        self._journaling = journaling
+        self._taken = task
+        self._on_idle = on_idle
+        self._gate = Gate(strict=request.durability == Durability.DURABILITY_STRICT)
+        self._writing: Writing | None = None
+        self._phase = Phase.QUEUED
+        # Why it ends without an engine call, and since when its readers wait for that.
+        self._stopping: StreamwayError | None = None
+        self._stopped_at = 0.0
+        self._moving = False
+        # Its transcript is forgotten.
+        self._left = False
+        # Since when the store has confirmed nothing.
+        self._unanswered_since: float | None = None
+        self.held: list[TakenTask] = []
+        self.channel_ended = False
+
+    @property
+    def over(self) -> bool:
+        return self._stopping is not None or self._phase in (Phase.ENDING, Phase.LEAVING, Phase.GONE)
+
+    @property
+    def tasks(self) -> list[TakenTask]:
+        """Every copy of the task that this worker holds."""
+        return [self._taken, *self.held]
+
+    def hold(self, task: TakenTask) -> None:
+        """Another copy was read. What becomes of it is decided when this call is over: until then this one writes."""
+        if task.copy.ref == self._taken.copy.ref and self._writing is not None and self._writing.channel.running:
+            self._writing.copy_seen(task.lane, task.entry)
+        if task not in self.held:
+            self.held.append(task)
+
+    def run(self) -> None:
+        self.state = "running"
+        self._place.metrics.queue_wait.observe(self._waited_s())
+        self._begin()
+
+    def stop(self, error: StreamwayError) -> None:
+        """Ends with `error`, in the channel too: before the engine call has begun, as soon as it has."""
+        if self.over:
+            return
+        if self._phase is Phase.RUNNING:
+            super().stop(error)
+            return
+        self._stopping = error
+        self._stopped_at = self._place.clock.monotonic()
+        self._begin()
+
+    def move(self) -> None:
+        """Gives the task to another worker: this one goes away."""
+        if self.over:
+            return
+        if self._phase is Phase.QUEUED:
+            self._leave_by(self._journaling.pass_on(self._taken, self.request.model), GoingAway("worker"))
+        elif self._phase is Phase.RUNNING:
+            self._hand_over(GoingAway("worker"))
+        else:
+            self._moving = True
+
+    def tick(self, now: float) -> None:
+        if self._stopping is not None and self._phase is Phase.BEGINNING and now - self._stopped_at >= _PATIENCE_S:
+            self._tell(self._stopping)
+        since = self._unanswered_since
+        if (
+            since is not None
+            and self._phase is Phase.RUNNING
+            and self._gate.waiting
+            and now - since >= self._journaling.strict_pause_s
+        ):
+            self._hand_over(StoreUnavailable())
+        super().tick(now)
+
+    def flush(self) -> tuple[int, int]:
+        self._marked = False
+        numbering, writing = self._numbering, self._writing
+        units = numbering.pending_units
+        events = numbering.take()
+        if not events or writing is None:
+            return 0, 0
+        kept: list[Kept] = []
+        payload: list[bytes] = []
+        for event in events:
+            raw = event.SerializeToString()
+            kept.append((event.position, raw))
+            # The journal's payload has its events in field 1, as the answers of Attach have.
+            payload.append(head(len(raw)))
+            payload.append(raw)
+        last = numbering.position
+        kind = Kind.END if self._phase is Phase.ENDING else Kind.TOKENS
+        ready = self._gate.put(last, kept)
+        writing.append(kind, last, b"".join(payload))
+        if ready:
+            self._deliver(ready)
+        return units, len(events)
+
+    # --- EngineSink ---------------------------------------------------------------------------------------------------
+
+    def started(self) -> None:
+        """The begin has told it."""
+
+    def failed(self, error: StreamwayError) -> None:
+        """The engine refused, which is the answer; or broke, and another one may go on."""
+        if isinstance(error, EngineFailed) and self._phase is Phase.RUNNING:
+            self._place.metrics.engine_errors.labels(error.name).inc()
+            _log.warning("engine_call_failed", generation=self.id, reason=error.name, trace=self._context.trace_id)
+            self._gave_up(error)
+        elif not self.over:
+            super().failed(error)
+
+    # --- WritingListener ----------------------------------------------------------------------------------------------
+
+    def confirmed(self, position: int) -> None:
+        """Per-token path."""
+        self._unanswered_since = None
+        ready = self._gate.confirmed(position)
+        if ready:
+            self._deliver(ready)
+
+    def unanswered(self, position: int) -> None:
+        if self._unanswered_since is None:
+            self._unanswered_since = self._place.clock.monotonic()
+        ready = self._gate.unanswered()
+        if ready:
+            self._place.metrics.not_durable.inc()
+            self._deliver(ready)
+
+    def stopped(self, reason: StopReason) -> None:
+        if self._phase in (Phase.LEAVING, Phase.GONE):
+            return
+        _log.warning("channel_lost", generation=self.id, reason=reason.value, epoch=self._numbering.epoch)
+        self._place.metrics.handovers.labels(reason.value).inc()
+        self._abort()
+        self._leave_by(self._settle(mine=False), EventsExpired(self.id))
+        self._tell(EventsExpired(self.id))
+
+    def finished(self) -> None:
+        self.channel_ended = True
+        self._journaling.books.state(self.id, self.state)
+        self._gone()
+
+    # --- Begin --------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._phase is Phase.QUEUED:
+            self._phase = Phase.BEGINNING
+            self._journaling.spawn(self._begin_call(), "begin")
+
+    async def _begin_call(self) -> None:
+        started = common_pb2.Started(worker=self._place.worker, queued_ms=int(self._waited_s() * 1000))
+        answer = await self._journaling.begin(self._taken, common_pb2.Event(started=started))
+        try:
+            if isinstance(answer, tuple):
+                self._begun(*answer)
+                return
+            # Nothing to run. A begin of this very copy was an earlier life's, and then it is requeued.
+            mine = isinstance(answer, Stale) and answer.ref == self._taken.copy.ref
+            _log.info("task_not_begun", generation=self.id, why=type(answer).__name__.lower(), earlier_life=mine)
+            self._leave_by(self._settle(mine=mine), self._stopping or EventsExpired(self.id))
+        except Exception:  # noqa: BLE001 — readers must be told, and the task must not be lost
+            _log.exception("begin_failed", generation=self.id)
+            self._abort()
+            self._leave_by(self._settle(mine=True), Internal(self.id))
+
+    def _begun(self, begun: Begun, session: Session) -> None:
+        place, transcript = self._place, self.transcript
+        begin = begun.begin.begin
+        assert begin is not None
+        self._phase = Phase.RUNNING
+        choices = rebuild(begun.before)
+        self._writing = self._journaling.open(begun, session, self)
+        for task in self.held:
+            if task.copy.ref == self._taken.copy.ref:
+                self._writing.copy_seen(task.lane, task.entry)
+        tokens = {number: made_tokens(choice) for number, choice in choices.items()}
+        self._numbering.resume(begun.epoch, begun.begin.last, tokens)
+        place.memory.keep(transcript, _kept(begun))
+        transcript.line = begin.line
+        for reader in transcript.readers[:]:
+            reader.seated()
+        self._journaling.books.began(self.id, place.worker, begun.epoch)
+        if self._stopping is not None:
+            self._end_with(self._stopping)
+        elif self._moving:
+            self._hand_over(GoingAway("worker"))
+        else:
+            self._go_on(begun, judge(self.request, choices))
+
+    def _go_on(self, begun: Begun, decision: object) -> None:
+        begin = begun.begin.begin
+        if begin is not None and begin.from_worker:
+            label = decision.why.name.lower() if isinstance(decision, Refuse) else type(decision).__name__.lower()
+            self._place.metrics.takeovers.labels(label).inc()
+            _log.info("taken_over", generation=self.id, how=label, position=begun.begin.last, lost=begin.from_worker)
+        match decision:
+            case Continue(choice):
+                self._call_engine(choice)
+            case Complete(finish_reason, tokens, unsaid):
+                if unsaid:
+                    self._numbering.piece(0, "", finish_reason=finish_reason)
+                self._numbering.finish_reason = finish_reason
+                self.ended(common_pb2.Usage(completion_tokens=tokens))
+            case Refuse(why):
+                lost = begin.from_worker if begin is not None else ""
+                self._end_with(TakeoverUnsupported(lost, why.value))
+            case _:
+                self._call_engine(None)
+
+    # --- End ----------------------------------------------------------------------------------------------------------
+
+    def _end(self, state: State) -> None:
+        self.state = state
+        self._phase = Phase.ENDING
+        self._call = None
+        self._place.flusher.now(self)
+        self._note_end()
+        self._on_idle(self)
+
+    def _end_with(self, error: StreamwayError) -> None:
+        """Ends one that has begun, whatever it was to do."""
+        self._stopping = None
+        super().stop(error)
+
+    def _gave_up(self, error: StreamwayError) -> None:
+        """The engine is of no use any more; another worker goes on if there is one."""
+        self._abort()
+        self._journaling.spawn(self._move_or_fail(error), "move")
+
+    async def _move_or_fail(self, error: StreamwayError) -> None:
+        try:
+            await self._journaling.peers.look()
+            may = self._journaling.may_move(self._taken.copy, self.request.model)
+        except (RedisError, OSError):
+            may = False
+        if self._phase is not Phase.RUNNING:
+            return
+        # What was delivered without the store must not be told anew in other words.
+        doubt = self._writing is None or self._writing.channel.in_doubt or self._gate.loose
+        if may and not doubt:
+            self._hand_over(error)
+        else:
+            self._end_with(error)
+
+    def _hand_over(self, error: StreamwayError) -> None:
+        """Leaves a generation that has begun to another worker; `error` is why."""
+        self._place.metrics.handovers.labels(error.name).inc()
+        self._abort()
+        self._place.flusher.now(self)
+        # Readers get what is confirmed in the meantime; then they look for the next worker.
+        self._leave_by(self._settle(mine=True), EventsExpired(self.id))
+        if isinstance(error, StoreUnavailable):
+            self._tell(error)
+
+    def _leave_by(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
+        self._phase = Phase.LEAVING
+        if self._writing is not None:
+            self._journaling.close(self._writing)
+        self._journaling.books.forget(self.id)
+        self._on_idle(self)
+        self._journaling.spawn(self._leave(way, error), "leave")
+
+    async def _leave(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
+        done = self._journaling.spawn(way, "settle")
+        await asyncio.wait({done}, timeout=_PATIENCE_S)
+        self._tell(error)
+        await asyncio.wait({done})
+        self._gone()
+
+    async def _settle(self, *, mine: bool) -> None:
+        """All copies of this call; those beside the last are of a store that lost one and found it again."""
+        copy, model = self._taken.copy, self.request.model
+        places = self._writing.channel.places if self._writing is not None else [place_of(self._taken)]
+        for place in reversed(places):
+            await self._journaling.settle(copy, place, model, mine=mine)
+
+    def _abort(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.abort()
+
+    def _tell(self, error: StreamwayError) -> None:
+        """Ends the readers here. What was delivered whole stays for those who come late."""
+        transcript = self.transcript
+        if transcript.ended:
+            return
+        for reader in transcript.readers[:]:
+            reader.fail(error)
+        if self._phase is not Phase.BEGINNING:
+            self._left = True
+            self._place.memory.forget(transcript, Gone.MOVED)
+
+    def _gone(self) -> None:
+        self._phase = Phase.GONE
+        if self._writing is not None:
+            self._journaling.close(self._writing)
+        self._on_end(self)
+
+    def _deliver(self, events: Sequence[Kept]) -> None:
+        """Into the memory, and to who reads. Per-token path."""
+        if self._left:
+            return
+        memory, transcript = self._place.memory, self.transcript
+        if self._phase is Phase.ENDING and events[-1][0] == self._numbering.position:
+            # Readers that are told of the events below must see that they were the last.
+            memory.end(transcript, self._place.clock.monotonic())
+        added = memory.keep(transcript, events)
+        for reader in transcript.readers[:]:
+            reader.grown(added)
+
+
+def _kept(begun: Begun) -> list[Kept]:
+    """Everything on the line up to the begin, as readers get it."""
+    kept: list[Kept] = []
+    for entry in (*begun.before, begun.begin):
+        for event in decode_events(entry):
+            if entry.begin is not None:
+                told = event.taken_over if event.HasField("taken_over") else event.started
+                told.line = str(entry.begin.line)
+            kept.append((event.position, event.SerializeToString()))
+    return kept

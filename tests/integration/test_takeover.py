@@ -1,0 +1,408 @@
+"""One worker dies, another goes on: real Valkey, real gRPC, the simulated engine, whose text is the same on every worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from services.inference_adapter.backends.simulated import InProcessCall, SimulatedBackend
+from services.inference_adapter.interfaces import EngineSink
+from streamway.journal import ChoiceSoFar, Cursor
+from streamway.runtime.clock import SystemClock
+from streamway.simulation.settings import Faults
+from streamway.simulation.text import AnswerText
+from streamway.v1 import common_pb2
+from streamway.valkey import keys
+from tests.support.adapter_world import (
+    assert_tile,
+    attached,
+    channel_of,
+    enqueue,
+    eventually,
+    kinds,
+    reason,
+    request,
+    state_of,
+    text,
+)
+from tests.support.scripted_engine import ScriptedEngine
+from tests.support.two_workers import (
+    RELAXED,
+    STRICT,
+    copy_for,
+    ended,
+    events_in,
+    kill,
+    router_lease,
+    simulated,
+    worker,
+)
+from tests.support.valkey_server import ValkeyServer
+
+TOKENS = 80
+
+
+def asked(prompt: str = "Tell me.", **fields: Any) -> common_pb2.GenerationRequest:
+    fields = {"model": "simulated", "durability": RELAXED, **fields}
+    wanted = request(prompt, **fields)
+    wanted.limits.max_tokens = TOKENS
+    return wanted
+
+
+async def undisturbed(url: str, valkey: Redis, prompt: str = "Tell me.") -> list[common_pb2.Event]:
+    """The whole answer of a worker that nothing happens to."""
+    async with worker(url, "calm", simulated(rate=10_000.0)) as calm, attached(calm) as stream:
+        generation = await enqueue(valkey, asked(prompt), worker="calm")
+        return await stream.all(await stream.subscribe(generation))
+
+
+def usage(events: list[common_pb2.Event]) -> tuple[int, int]:
+    last = events[-1].finished.usage
+    return last.prompt_tokens, last.completion_tokens
+
+
+async def test_a_killed_worker_is_replaced_and_its_reader_sees_one_text(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    whole = await undisturbed(valkey_server.url, valkey)
+    url = valkey_server.url
+    await router_lease(valkey, SystemClock())
+    async with worker(url, "a", simulated()) as first, worker(url, "b", simulated()) as second:
+        generation = await enqueue(valkey, asked(), worker="a")
+        async with attached(first) as stream:
+            number = await stream.subscribe(generation, after=1)
+            before = await stream.until(number, 7)
+        await kill(first, valkey, "a")
+        await copy_for(valkey, generation, "b")
+        cursor = Cursor(before[-1].epoch, before[-1].position)
+        async with attached(second) as stream:
+            number = await stream.subscribe(generation, after=cursor.position, after_epoch=cursor.epoch)
+            after = await stream.all(number)
+            early = await stream.all(await stream.subscribe(generation))
+        told = before + after
+        assert text(told) == text(whole)
+        assert_tile(told)
+        taken_over = [event.taken_over for event in told if event.HasField("taken_over")]
+        assert [(each.worker, each.from_worker) for each in taken_over] == [("b", "a")]
+        assert taken_over[0].line.count(",") == 2
+        assert usage(told) == usage(whole)
+        # Whoever begins again at the new worker gets the same: its memory has what the first one made.
+        assert text(early) == text(whole)
+        assert kinds(early)[:2] == ["accepted", "started"]
+        assert_tile(early, first=1)
+        entries = await channel_of(valkey, generation)
+        assert ended(entries)
+        assert text(events_in(entries)) == text(whole)
+        assert_tile(events_in(entries), first=1)
+        await eventually(lambda: valkey.xlen(keys.lane("b", "interactive")), 0)
+        await eventually(lambda: state_of(valkey, generation), "finished")
+        record = await valkey.hgetall(keys.generation(generation))
+        assert (record[b"worker"], int(record[b"epoch"]) >> 20) == (b"b", 2)
+        indices = [event.token.first_token_index for event in told if event.HasField("token")]
+        assert indices == sorted(indices)
+        assert indices[-1] >= TOKENS - 16
+
+
+async def test_a_zombie_can_not_write_and_sends_its_readers_away(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    url = valkey_server.url
+    first_engine, second_engine = ScriptedEngine(model="simulated"), ScriptedEngine(model="simulated")
+    async with (
+        worker(url, "a", first_engine) as first,
+        worker(url, "b", second_engine) as second,
+        attached(first) as zombie,
+        attached(second) as stream,
+    ):
+        generation = await enqueue(valkey, asked(), worker="a")
+        number = await zombie.subscribe(generation, after=1)
+        call = await first_engine.next_call()
+        call.say("one ")
+        await zombie.until(number, 2)
+        await copy_for(valkey, generation, "b")
+        reader = await stream.subscribe(generation)
+        heir = await second_engine.next_call()
+        assert heir.so_far is not None
+        assert heir.so_far.text == "one "
+        call.say("zombie")
+        events = await zombie.all(number)
+        assert (reason(events[-1]), events[-1].epoch) == ("events_expired", 0)
+        assert "zombie" not in text(events)
+        assert call.aborted
+        heir.say("two")
+        heir.end()
+        assert text(await stream.all(reader)) == "one two"
+        entries = await channel_of(valkey, generation)
+        assert ended(entries)
+        assert "zombie" not in text([event for event in events_in(entries)])
+        assert [entry for entry in entries if b"zombie" in entry.payload] == []
+        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+        await eventually(lambda: state_of(valkey, generation), "finished")
+        # The zombie says so at once to whoever still asks it.
+        (event,) = await zombie.all(await zombie.subscribe(generation, after=1), within_s=1)
+        assert reason(event) == "events_expired"
+
+
+class DyingEngine(SimulatedBackend):
+    """Breaks each call before the token that its request names, unless it goes on with an answer."""
+
+    def call(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> InProcessCall:
+        dying = common_pb2.GenerationRequest()
+        dying.CopyFrom(request)
+        k = int(request.metadata["die_at"])
+        messages = [{"role": m.role, "content": m.content} for m in request.messages]
+        body = {"messages": messages, "max_tokens": TOKENS, "streamway_faults": {"die_at_token": k + 1}}
+        dying.openai_body = json.dumps(body).encode()
+        return super().call(dying, sink, so_far)
+
+
+async def test_d1_an_engine_that_dies_after_any_token_is_gone_on_with(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    url = valkey_server.url
+    whole = await undisturbed(url, valkey)
+    dying = simulated(rate=400.0)
+    dying.__class__ = DyingEngine
+    async with (
+        worker(url, "a", dying) as first,
+        worker(url, "b", simulated(rate=2000.0)) as second,
+        attached(first) as stream,
+        attached(second) as heir,
+    ):
+        generations = {k: await enqueue(valkey, asked(metadata={"die_at": str(k)}), worker="a") for k in range(61)}
+        numbers = {k: await stream.subscribe(generation, after=1) for k, generation in generations.items()}
+        for k, generation in generations.items():
+            before = (await stream.all(numbers[k], within_s=30))[:-1]
+            at = before[-1] if before else common_pb2.Event(position=1)
+            after = await heir.all(
+                await heir.subscribe(generation, after=at.position, after_epoch=at.epoch), within_s=30
+            )
+            told = before + after
+            assert text(told) == text(whole), k
+            assert_tile(told)
+            assert kinds(told).count("taken_over") == 1
+            assert usage(told) == usage(whole)
+            entries = await channel_of(valkey, generation)
+            assert_tile(events_in(entries), first=1)
+            first_call = [event for event in events_in(entries) if event.epoch >> 20 == 1]
+            assert text(first_call) == "".join(pieces(whole)[:k])
+
+
+def pieces(events: list[common_pb2.Event]) -> list[str]:
+    """The tokens of an answer, one by one: the simulator's text is a function of its prompt."""
+    prompt = b"\x02user\x03Tell me."
+    answer = AnswerText(prompt, 0, 0, 200)
+    made = [answer.token(index) for index in range(TOKENS)]
+    assert "".join(made) == text(events)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"n": 2}, "several"),
+        ({"response_format": {"type": "json_object"}}, "format"),
+        ({"guided_regex": "a+"}, "grammar"),
+        ({"presence_penalty": 0.5}, "penalties"),
+        ({"logprobs": True}, "probabilities"),
+        ({"stop": ["wordly"]}, "stop string"),
+        ({}, ""),
+    ],
+)
+async def test_d2_what_can_not_be_continued_honestly_ends_and_says_where(
+    valkey: Redis, valkey_server: ValkeyServer, change: dict[str, Any], why: str
+) -> None:
+    url = valkey_server.url
+    first_engine, second_engine = ScriptedEngine(model="simulated"), ScriptedEngine(model="simulated")
+    body = {"messages": [{"role": "user", "content": "hi"}], **change}
+    wanted = asked(openai_body=json.dumps(body).encode())
+    async with worker(url, "a", first_engine) as first, worker(url, "b", second_engine) as second:
+        generation = await enqueue(valkey, wanted, worker="a")
+        async with attached(first) as stream:
+            number = await stream.subscribe(generation, after=1)
+            (await first_engine.next_call()).say("some", " word")
+            before = await stream.until(number, 3)
+        await kill(first, valkey, "a")
+        await copy_for(valkey, generation, "b")
+        async with attached(second) as stream:
+            last = before[-1]
+            number = await stream.subscribe(generation, after=last.position, after_epoch=last.epoch)
+            if not why:
+                (await second_engine.next_call()).end()
+                assert kinds(await stream.all(number)) == ["taken_over", "token", "finished"]
+                return
+            after = await stream.all(number)
+            assert kinds(after) == ["taken_over", "error"]
+            assert reason(after[-1]) == "takeover_unsupported"
+            assert why in after[-1].error.status.message
+            assert after[-1].error.delivered_until == after[-1].position - 1
+            assert after[-1].epoch >> 20 == 2
+            assert second_engine.calls == []
+        assert ended(await channel_of(valkey, generation))
+
+
+async def test_d2_a_tool_call_cut_in_the_middle_is_never_reported_finished(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    url = valkey_server.url
+    first_engine, second_engine = ScriptedEngine(model="simulated"), ScriptedEngine(model="simulated")
+    async with worker(url, "a", first_engine) as first, worker(url, "b", second_engine) as second:
+        generation = await enqueue(valkey, asked(), worker="a")
+        async with attached(first) as stream:
+            number = await stream.subscribe(generation, after=1)
+            call = await first_engine.next_call()
+            call.sink.piece(0, "", raw_delta=b'{"delta":{"tool_calls":[{"index":0}]}}')
+            await stream.until(number, 2)
+        await kill(first, valkey, "a")
+        await copy_for(valkey, generation, "b")
+        async with attached(second) as stream:
+            events = await stream.all(await stream.subscribe(generation))
+            assert reason(events[-1]) == "takeover_unsupported"
+
+
+async def test_an_answer_that_was_whole_gets_its_end_without_an_engine(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    url = valkey_server.url
+    first_engine, second_engine = ScriptedEngine(model="simulated"), ScriptedEngine(model="simulated")
+    async with worker(url, "a", first_engine) as first, worker(url, "b", second_engine) as second:
+        generation = await enqueue(valkey, asked(), worker="a")
+        async with attached(first) as stream:
+            number = await stream.subscribe(generation, after=1)
+            call = await first_engine.next_call()
+            call.say("a", "b")
+            call.sink.piece(0, "c", finish_reason="stop")
+            await stream.until(number, 3)
+        await kill(first, valkey, "a")
+        await copy_for(valkey, generation, "b")
+        async with attached(second) as stream:
+            events = await stream.all(await stream.subscribe(generation))
+        assert text(events) == "abc"
+        assert events[-1].finished.finish_reason == "stop"
+        assert events[-1].finished.usage.completion_tokens == 3
+        assert second_engine.calls == []
+
+
+async def test_a_worker_that_comes_back_gives_what_it_ran_to_others(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    url = valkey_server.url
+    whole = await undisturbed(url, valkey)
+    await router_lease(valkey, SystemClock())
+    async with worker(url, "a", simulated()) as first, worker(url, "b", simulated()) as second:
+        generation = await enqueue(valkey, asked(), worker="a")
+        async with attached(first) as stream:
+            number = await stream.subscribe(generation, after=1)
+            await stream.until(number, 6)
+        await kill(first, valkey, "a")
+        async with worker(url, "a", simulated()) as again, attached(second) as stream, attached(again) as late:
+            events = await stream.all(await stream.subscribe(generation), within_s=20)
+            assert text(events) == text(whole)
+            assert_tile(events, first=1)
+            await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+            (event,) = await late.all(await late.subscribe(generation, after=1), within_s=3)
+            assert reason(event) == "events_expired"
+
+
+async def test_without_routers_workers_reclaim_what_a_dead_one_had_read_and_not_read(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    url = valkey_server.url
+    async with (
+        worker(url, "a", ScriptedEngine(slots=1, model="simulated"), preload_depth=0) as first,
+        worker(url, "b", simulated(rate=2000.0), reclaim_after_s=1.0) as second,
+    ):
+        generations = [await enqueue(valkey, asked(), worker="a") for _ in range(4)]
+        await eventually(lambda: first.window.running, 1)
+        await kill(first, valkey, "a")
+        async with attached(second) as stream:
+            for generation in generations:
+                events = await stream.all(await stream.subscribe(generation), within_s=20)
+                assert kinds(events)[-1] == "finished"
+                assert_tile(events, first=1)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+
+
+async def test_a_task_in_the_pool_is_taken_by_any_worker(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    url = valkey_server.url
+    async with worker(url, "b", simulated(rate=2000.0)) as adapter, attached(adapter) as stream:
+        wanted = asked()
+        await enqueue(valkey, wanted, worker="nobody")
+        await valkey.delete(keys.lane("nobody", "interactive"))
+        pool = keys.pool("simulated", "interactive")
+        await valkey.xadd(pool, {"generation": wanted.generation, "attempt": 1, "ref": "r"})
+        events = await stream.all(await stream.subscribe(wanted.generation))
+        assert kinds(events)[-1] == "finished"
+        await eventually(lambda: valkey.xlen(pool), 0)
+
+
+async def test_l1_a_drain_moves_what_it_can_not_finish(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    url = valkey_server.url
+    whole = await undisturbed(url, valkey)
+    await router_lease(valkey, SystemClock())
+    async with (
+        worker(url, "a", simulated(slots=2), drain_grace_s=0.2, drain_notice_s=0.1, preload_depth=1) as first,
+        worker(url, "b", simulated()) as second,
+        attached(first) as stream,
+        attached(second) as heir,
+    ):
+        generations = [await enqueue(valkey, asked(durability=mode), worker="a") for mode in (RELAXED, STRICT) * 3]
+        numbers = [await stream.subscribe(generation, after=1) for generation in generations]
+        await stream.until(numbers[0], 5)
+        await stream.until(numbers[1], 5)
+        async with asyncio.timeout(20):
+            await first.drain()
+        assert await valkey.xlen(keys.lane("a", "interactive")) == 0
+        for generation in generations:
+            events = await heir.all(await heir.subscribe(generation), within_s=20)
+            assert text(events) == text(whole)
+            assert_tile(events, first=1)
+        moved = await stream.all(numbers[0])
+        assert (reason(moved[-1]), moved[-1].epoch) == ("events_expired", 0)
+    attempts = [
+        [entry.epoch >> 20 for entry in await channel_of(valkey, generation) if entry.begin is not None]
+        for generation in generations
+    ]
+    # What had not begun was no attempt.
+    assert attempts == [[1, 2], [1, 2], [1], [1], [1], [1]]
+
+
+async def test_an_engine_that_goes_silent_in_mid_answer_is_left_to_another_worker(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    url = valkey_server.url
+    whole = await undisturbed(url, valkey)
+    stalling = simulated(faults=Faults(stall_at_token=10, stall_s=60))
+    async with (
+        worker(url, "a", stalling, token_gap_s=1.0) as first,
+        worker(url, "b", simulated()) as second,
+        attached(first) as stream,
+        attached(second) as heir,
+    ):
+        generation = await enqueue(valkey, asked(), worker="a")
+        before = await stream.all(await stream.subscribe(generation, after=1), within_s=5)
+        assert reason(before[-1]) == "events_expired"
+        at = before[-2]
+        after = await heir.all(await heir.subscribe(generation, after=at.position, after_epoch=at.epoch))
+        assert text(before + after) == text(whole)
+        assert_tile(before[:-1] + after)
+        await eventually(lambda: first.window.running, 0)
+
+
+@pytest.mark.parametrize("durability", [RELAXED, common_pb2.DURABILITY_OFF])
+async def test_a_gap_that_nobody_can_go_on_from_is_told(
+    valkey: Redis, valkey_server: ValkeyServer, durability: Any
+) -> None:
+    stalling = simulated(faults=Faults(stall_at_token=10, stall_s=60))
+    async with worker(valkey_server.url, "a", stalling, token_gap_s=0.6) as adapter, attached(adapter) as stream:
+        generation = await enqueue(valkey, asked(durability=durability), worker="a")
+        events = await stream.all(await stream.subscribe(generation, after=1), within_s=5)
+        assert (reason(events[-1]), events[-1].error.delivered_until) == ("token_gap", events[-2].position)
+        assert_tile(events)
+
+
+async def holder(valkey: Redis, generation: str) -> str:
+    """The worker that has begun a generation last."""
+    return (await valkey.hget(keys.generation(generation), "worker") or b"").decode()
