@@ -102,7 +102,7 @@ class LinkSession(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not checked: uvloop's transports do not say that they are ones.
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         # Back-pressure is the callers': what waits is bounded by what their generations hold anyway.
         self._transport.set_write_buffer_limits(high=1 << 30)
 
