@@ -84,6 +84,7 @@ class Attached:
     """One Attach stream, read in the background."""
 
     def __init__(self, address: str, metadata: grpc.aio.Metadata | None = None) -> None:
+        self.address = address
         self._channel = grpc.aio.insecure_channel(address)
         self.stub: Any = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self.call: Any = self.stub.Attach(metadata=metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -64,7 +65,7 @@ async def kill(adapter: Adapter, valkey: Redis, name: str) -> None:
     await asyncio.wait({adapter._work_task})
     await adapter._backend.close()
     await adapter._operations.close()
-    await valkey.zrem(keys.lease_index("worker"), name)
+    await valkey.zadd(keys.lease_index("worker"), {name: time.time() * 1000 - 1})
     await valkey.delete(keys.lease("worker", name))
 
 

@@ -16,6 +16,7 @@ from streamway.journal import Begun, Drop, JournalWriter, Place, Reclaimer, Writ
 from streamway.journal.functions import Done, Gone, Stale
 from streamway.journal.reclaim import MOST_ATTEMPTS
 from streamway.lanes import TakenTask, TaskCopy, give_away, models_of
+from streamway.lanes.dead import DEAD_RECORD_TTL_MS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
 from streamway.runtime.tasks import TaskScope
@@ -166,7 +167,7 @@ class Journaling:
 
 
 class DeadLetters:
-    """What giving a task up for good needs to know."""
+    """What giving a task up for good needs to know; keeps its request for whoever tries it again."""
 
     def __init__(self, valkey: Valkey) -> None:
         self._valkey = valkey
@@ -174,6 +175,7 @@ class DeadLetters:
     async def model_of(self, generation: str) -> str:
         """The model, "unknown" where nobody can say any more."""
         try:
+            await self._valkey.pexpire(keys.generation(generation), DEAD_RECORD_TTL_MS)
             return (await models_of(self._valkey, [generation]))[0] or "unknown"
         except (RedisError, OSError):
             return "unknown"

@@ -29,12 +29,10 @@ class Peers:
         self._clock = clock
         self._me = me
         self._seen: list[Peer] = []
-        self.alive: frozenset[str] = frozenset()
 
     async def look(self) -> None:
         """Reads the leases. Raises RedisError or OSError; what was seen before then still counts."""
         leases = await list_leases(self._valkey, self._clock, "worker")
-        self.alive = frozenset(leases)
         peers = [_peer(id_, fields) for id_, fields in leases.items() if id_ != self._me]
         self._seen = [peer for peer in peers if peer is not None]
 

@@ -1,0 +1,207 @@
+"""CPU a token of a worker's own path, without and with a response channel.
+
+    python -m benchmarks.adapter_path                    --streams 1000 --rate 20 --seconds 8
+
+An engine that costs next to nothing makes a token for each stream at the rate asked for; the worker numbers, journals and
+sends them; a reader in another process takes them from one Attach stream. Counted is the worker's process alone, from when
+every stream has its first token. The store is a process of its own, and so is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import secrets
+import tempfile
+import time
+from pathlib import Path
+
+from services.inference_adapter.app import Adapter
+from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
+from services.inference_adapter.settings import AdapterSettings
+from streamway.attach import AttachClient
+from streamway.config import SharedSettings
+from streamway.journal import ChoiceSoFar, Cursor, Entry, Kind, encode_events
+from streamway.lanes import NewTask, TaskCopy, add_generations
+from streamway.runtime.ids import new_generation_id
+from streamway.runtime.tasks import TaskScope
+from streamway.v1 import common_pb2
+from streamway.v1.common_pb2 import Durability
+from streamway.v1.inference_pb2 import View
+from streamway.valkey import keys
+from streamway.valkey.connection import connect
+from tests.support.valkey_server import ValkeyServer
+
+_WORKER = "bench"
+
+
+class Call:
+    """One stream of the engine."""
+
+    def __init__(self, sink: EngineSink) -> None:
+        self.sink = sink
+
+    def abort(self) -> None:
+        """There is nothing to stop."""
+
+
+class MetronomeEngine:
+    """A `Backend` that makes a token of every call when `beat` is called."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self.calls: list[Call] = []
+
+    async def start(self) -> None:
+        """Ready at once."""
+
+    def info(self) -> EngineInfo:
+        return EngineInfo("simulated", "", (EngineModel("bench", 0),), self._slots)
+
+    def call(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> Call:
+        call = Call(sink)
+        self.calls.append(call)
+        sink_started = sink.started
+        asyncio.get_running_loop().call_soon(sink_started)
+        return call
+
+    async def load(self) -> EngineLoad:
+        return EngineLoad(len(self.calls), 0)
+
+    async def failed(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def beat(self, calls: list[Call]) -> None:
+        for call in calls:
+            call.sink.piece(0, " token")
+
+
+class _Counter:
+    """An AttachSink that only counts."""
+
+    def __init__(self) -> None:
+        self.units = 0
+
+    def event(self, event: common_pb2.Event, kind: str) -> None:
+        if kind == "token":
+            self.units += event.token.units
+
+    def lost(self, error: Exception, delivered_until: int) -> None:
+        print("lost", error)
+
+    def gap(self) -> None:
+        print("gap")
+
+
+def _read(address: str, generations: list[str], ready: multiprocessing.synchronize.Event) -> None:
+    """The other process: reads until it is ended."""
+
+    async def run() -> None:
+        async with TaskScope("reader") as scope:
+            client = AttachClient(address, _WORKER, SharedSettings(), scope)
+            sink = _Counter()
+            for generation in generations:
+                client.subscribe(generation, Cursor(0, 1), View.VIEW_LIVE, sink)
+            ready.set()
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+async def measure(url: str, durability: Durability.ValueType, streams: int, rate: float, seconds: float) -> float:
+    """Microseconds of CPU a token."""
+    valkey = await connect(url)
+    await valkey.flushall()
+    engine = MetronomeEngine(streams)
+    settings = AdapterSettings(worker=_WORKER, port=0, operations_port=0, orphan_grace_s=600)
+    adapter = Adapter(settings, SharedSettings(valkey_url=url), engine)
+    await adapter.start()
+    generations = await _enqueue(valkey, durability, streams)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    reader = context.Process(target=_read, args=(adapter.address, generations, ready), daemon=True)
+    reader.start()
+    try:
+        while not ready.is_set() or len(engine.calls) < streams:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(1.0)
+        # Streams do not march in step: a twentieth of them each twentieth of the interval.
+        parts = [engine.calls[at::20] for at in range(20)]
+        await _play(engine, parts, rate, 1.0)
+        cpu, tokens = time.process_time(), await _play(engine, parts, rate, seconds)
+        return (time.process_time() - cpu) / tokens * 1e6
+    finally:
+        reader.terminate()
+        reader.join()
+        await adapter.close()
+        await valkey.aclose()
+
+
+async def _play(engine: MetronomeEngine, parts: list[list[Call]], rate: float, seconds: float) -> int:
+    """Makes tokens for so long; returns how many. A machine that is too slow makes fewer."""
+    step = 1.0 / rate / len(parts)
+    begun = time.monotonic()
+    tokens = beats = 0
+    while time.monotonic() - begun < seconds:
+        part = parts[beats % len(parts)]
+        engine.beat(part)
+        tokens += len(part)
+        beats += 1
+        await asyncio.sleep(max(0.0, begun + beats * step - time.monotonic()))
+    return tokens
+
+
+async def _enqueue(valkey: object, durability: Durability.ValueType, streams: int) -> list[str]:
+    tasks = []
+    for _ in range(streams):
+        request = common_pb2.GenerationRequest(generation=new_generation_id(), model="bench", durability=durability)
+        request.messages.add(role="user", content="hello")
+        copy = TaskCopy(request.generation, 1, secrets.token_hex(8))
+        tasks.append(NewTask(request, _WORKER, copy, int(time.time() * 1000)))
+        if durability != Durability.DURABILITY_OFF:
+            accepted = Entry(0, 1, 1, Kind.ACCEPTED, encode_events([common_pb2.Event(accepted=common_pb2.Accepted())]))
+            fields = accepted.fields()
+            await valkey.xadd(  # type: ignore[attr-defined]
+                keys.response(request.generation), dict(zip(fields[::2], fields[1::2], strict=True)), id="0-1"
+            )
+    await add_generations(valkey, tasks)  # type: ignore[arg-type]
+    return [task.request.generation for task in tasks]
+
+
+async def main() -> None:
+    """Measures each mode in turn, again and again, and prints the medians: a shared machine is noisy."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=1000)
+    parser.add_argument("--rate", type=float, default=20.0, help="tokens a second and stream")
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    modes = {name: Durability.Value(f"DURABILITY_{name.upper()}") for name in ("off", "relaxed", "strict")}
+    found: dict[str, list[float]] = {name: [] for name in modes}
+    with tempfile.TemporaryDirectory() as folder:
+        server = ValkeyServer(Path(folder))
+        try:
+            for _ in range(arguments.rounds):
+                for name, durability in modes.items():
+                    cost = await measure(
+                        server.url, durability, arguments.streams, arguments.rate, arguments.seconds
+                    )
+                    found[name].append(cost)
+                    print(f"{name:8} {cost:6.2f} µs a token", flush=True)
+        finally:
+            server.stop()
+    medians = {name: sorted(costs)[len(costs) // 2] for name, costs in found.items()}
+    for name, cost in medians.items():
+        print(f"median {name:8} {cost:6.2f} µs a token, {cost / medians['off']:.2f} × off")
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    uvloop.run(main())
