@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -33,7 +33,7 @@ from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import known_leases
 from streamway.valkey.link import Link
-from streamway.valkey.session import LinkLost, StoreRefused
+from streamway.valkey.session import LinkLost, Session, StoreRefused
 
 _log = structlog.get_logger("router")
 
@@ -44,6 +44,10 @@ _LOCK_MS: Final = 2_000
 _AT_ONCE: Final = 50
 # Tokens a moved task is assumed to have, where only its place matters.
 _MOVED_TOKENS: Final = 256
+
+_STORE_FAILURES: Final = (RedisError, OSError, LinkLost, StoreRefused)
+# Silence of the store for so long counts as an outage: leases may have ended since nobody could renew them.
+_OUTAGE_S: Final = 1.0
 
 # A generation that nobody can go on with, unless somebody said meanwhile how it ended.
 _FAIL: Final = Script("""
@@ -96,13 +100,14 @@ class Reclaiming:
         self._workers: frozenset[str] = frozenset()
         self._gone: frozenset[str] = frozenset()
         self._steady = False
+        # Where the copies of each generation go that are being moved.
         self._targets: dict[str, str] = {}
 
         def reclaimer(most_attempts: int) -> Reclaimer:
             return Reclaimer(
                 link,
                 _consumer(me),
-                lambda copy, lane: self._targets.get(copy.ref, lane),
+                lambda copy, lane: self._targets.get(copy.generation, lane),
                 new_secret_id,
                 new_epoch,
                 _DeadLetters(valkey),
@@ -113,6 +118,22 @@ class Reclaiming:
         self._reclaimer = reclaimer(MOST_ATTEMPTS)
         # For tasks whose record is gone: nobody could run them.
         self._undertaker = reclaimer(0)
+        link.listen(self)
+
+    # --- LinkListener
+
+    def connected(self, session: Session) -> None:
+        """Steadiness begins with the next look."""
+
+    def lost(self) -> None:
+        self._departures.unreadable()
+
+    def silent(self) -> None:
+        current = self._link.current
+        if current is not None and asyncio.get_running_loop().time() - current.heard >= _OUTAGE_S:
+            self._departures.unreadable()
+
+    # --- The loop
 
     def hint(self, worker: str) -> None:
         """A reader has lost this worker. It is asked, and believed to be gone only if it does not answer."""
@@ -129,7 +150,7 @@ class Reclaiming:
             self._wake.clear()
             try:
                 await self.round()
-            except (RedisError, OSError, LinkLost, StoreRefused) as problem:
+            except _STORE_FAILURES as problem:
                 self._departures.unreadable()
                 _log.info("not_reclaimed", problem=type(problem).__name__)
 
@@ -205,10 +226,13 @@ class Reclaiming:
         if not claimed:
             return
         details = await self._details([copy.generation for copy, _ in claimed])
-        for start in range(0, len(claimed), _AT_ONCE):
-            async with asyncio.TaskGroup() as group:
-                for (copy, place), known in list(zip(claimed, details, strict=True))[start : start + _AT_ONCE]:
-                    group.create_task(self._move(copy, place, known))
+        try:
+            for start in range(0, len(claimed), _AT_ONCE):
+                async with asyncio.TaskGroup() as group:
+                    for (copy, place), known in list(zip(claimed, details, strict=True))[start : start + _AT_ONCE]:
+                        group.create_task(self._move(copy, place, known))
+        finally:
+            self._targets.clear()
         _log.info("lane_cleared", lane=lane, tasks=len(claimed))
 
     def _is_gone(self, consumer: str) -> bool:
@@ -219,7 +243,7 @@ class Reclaiming:
     async def _move(self, copy: TaskCopy, place: Place, known: _Details) -> None:
         class_ = keys.class_of(place.lane)
         worker = self._choose(known)
-        self._targets[copy.ref] = keys.lane(worker, class_) if worker else keys.pool(known.model, class_)
+        self._targets[copy.generation] = keys.lane(worker, class_) if worker else keys.pool(known.model, class_)
         try:
             session = await self._link.session()
             tail = await read_tail(session, copy.generation)
@@ -228,8 +252,11 @@ class Reclaiming:
             fate = await (self._reclaimer if known.model else self._undertaker).settle(copy, place)
             if not isinstance(fate, Requeue) and (not isinstance(fate, Drop) or fate.why is Why.NO_CHANNEL):
                 await _FAIL.call(session, keys.generation(copy.generation))
-        finally:
-            del self._targets[copy.ref]
+        except _STORE_FAILURES as problem:
+            # It is pending under this router's name: the next look has it.
+            _log.warning("task_not_moved", generation=copy.generation, problem=type(problem).__name__)
+            self._looked_at.clear()
+            return
         outcome = {Requeue: "requeued", Drop: "dropped"}.get(type(fate), "given_up")
         self._metrics.moved.labels(outcome).inc()
         _log.info("task_moved", generation=copy.generation, to=worker or "pool", outcome=outcome)

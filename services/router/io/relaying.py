@@ -76,8 +76,9 @@ class RelayServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.InferenceServiceGenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[inference_pb2.InferenceServiceGenerateResponse]:
         """A router has no engine of its own."""
-        for never in ():  # gRPC wants an async generator
-            yield never
+        nothing: list[inference_pb2.InferenceServiceGenerateResponse] = []
+        for response in nothing:  # gRPC wants an async generator
+            yield response
         raise InvalidArgument("service", "this is a router: call streamway.v1.RouterService/Generate")
 
     async def GetLoad(  # noqa: N802
