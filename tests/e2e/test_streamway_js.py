@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.browser import MS, browser_page
 from tests.support.mesh import MeshProcesses
 from tests.support.proxy import Proxy, proxy_to
+from tests.support.simulated_text import simulated_answer
 
 # Slow enough that something can happen in mid-answer, fast enough to be done.
-TOKENS, RATE = 240, 40
+TOKENS, RATE = 240, 60
 # What the browser says of broken or refused connections is what these tests are about.
-EXPECTED = ("WebSocket", "ERR_", "401", "503")
+EXPECTED = ("WebSocket", "ERR_", "401", "503", "favicon.ico")
 # The client's own times, shortened where a test would wait for them.
 HASTY = {"deadMs": 3000, "pingMs": 1000, "connectMs": 2000, "healthMs": 4000, "pollRetryMs": 500}
 
@@ -38,6 +39,7 @@ ASK = """async ([prompt, tokens, times]) => {
       seen.types.push(event.type);
       if (event.position) seen.positions.push([event.first_position ?? event.position, event.position]);
       if (event.type === "token") seen.text += event.text;
+      if (event.attached_to) seen.attached = true;
       if (event.worker) seen.worker = event.worker;
     }
     seen.ended = seen.types.at(-1);
@@ -69,16 +71,6 @@ async def page() -> AsyncIterator[Page]:
         yield page
 
 
-async def undisturbed(mesh: MeshProcesses, prompt: str, tokens: int = TOKENS) -> str:
-    """The answer as it is when nothing happens: the simulated model's text is a function of the prompt."""
-    body = {"model": "simulated", "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{mesh.edge_url}/v1/chat/completions", json=body) as response,
-    ):
-        return str((await response.json())["choices"][0]["message"]["content"])
-
-
 async def ask(page: Page, proxy: Proxy, prompt: str, tokens: int = TOKENS, **times: int) -> None:
     """Asks from a page of the same origin that has no client of its own."""
     await page.goto(f"{proxy.url}/ladder.js")
@@ -92,7 +84,7 @@ async def spoken(page: Page, characters: int = 40) -> None:
 
 async def whole(page: Page) -> dict[str, Any]:
     """Waits for the end; everything that was seen, the positions being one row without hole or repeat."""
-    await page.wait_for_function("seen.ended !== null", timeout=90_000)
+    await page.wait_for_function("() => seen.ended !== null", timeout=90_000)
     seen: dict[str, Any] = await page.evaluate("seen")
     due = 1
     for first, last in seen["positions"]:
@@ -104,7 +96,7 @@ async def whole(page: Page) -> dict[str, Any]:
 
 def ways(seen: dict[str, Any]) -> list[str]:
     """The transports that were up, in order."""
-    return [transport for state, transport in seen["states"] if state == "open"]
+    return [way for way, _ in itertools.groupby(way for state, way in seen["states"] if state == "open")]
 
 
 async def test_a_cut_connection_goes_on_by_server_sent_events(mesh: MeshProcesses, proxy: Proxy, page: Page) -> None:
@@ -112,7 +104,7 @@ async def test_a_cut_connection_goes_on_by_server_sent_events(mesh: MeshProcesse
     await spoken(page)
     proxy.cut()
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "a cut")
+    assert seen["text"] == simulated_answer("a cut", TOKENS)
     assert ways(seen) == ["websocket", "sse"]
     assert seen["types"].count("accepted") == 1
 
@@ -123,13 +115,13 @@ async def test_cut_again_it_goes_on_by_long_polls_and_climbs_back(
     await ask(page, proxy, "cut again", 400, healthMs=2500)
     await spoken(page)
     proxy.cut()
-    await page.wait_for_function("seen.states.some(([s, t]) => s === 'open' && t === 'sse')", timeout=MS)
+    await page.wait_for_function("() => seen.states.some(([s, t]) => s === 'open' && t === 'sse')", timeout=MS)
     await asyncio.sleep(0.5)
     proxy.cut()
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "cut again", 400)
+    assert seen["text"] == simulated_answer("cut again", 400)
     assert ways(seen)[:3] == ["websocket", "sse", "poll"]
-    await page.wait_for_function("client.state === 'open' && client.transport === 'websocket'", timeout=MS)
+    await page.wait_for_function("() => client.state === 'open' && client.transport === 'websocket'", timeout=MS)
 
 
 async def test_where_websockets_do_not_get_through_it_answers_all_the_same(
@@ -138,29 +130,29 @@ async def test_where_websockets_do_not_get_through_it_answers_all_the_same(
     proxy.no_upgrades = True
     await ask(page, proxy, "no upgrade", healthMs=2000)
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "no upgrade")
+    assert seen["text"] == simulated_answer("no upgrade", TOKENS)
     assert ways(seen)[0] == "sse"
     assert proxy.upgrades >= 5, "four attempts, and one when it was well again"
     proxy.no_upgrades = False
-    await page.wait_for_function("client.state === 'open' && client.transport === 'websocket'", timeout=MS)
+    await page.wait_for_function("() => client.state === 'open' && client.transport === 'websocket'", timeout=MS)
 
 
 async def test_a_network_that_swallows_everything_is_noticed(mesh: MeshProcesses, proxy: Proxy, page: Page) -> None:
     await ask(page, proxy, "a black hole", **HASTY)
     await spoken(page)
     proxy.weather = "blackhole"
-    await page.wait_for_function("client.state !== 'open'", timeout=MS)
+    await page.wait_for_function("() => client.state !== 'open'", timeout=MS)
     proxy.cut()
     proxy.weather = "fair"
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "a black hole")
+    assert seen["text"] == simulated_answer("a black hole", TOKENS)
 
 
 async def test_a_slow_network_is_not_for_websockets(mesh: MeshProcesses, proxy: Proxy, page: Page) -> None:
     proxy.delay_s = 0.5
     await ask(page, proxy, "slow", 60)
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "slow", 60)
+    assert seen["text"] == simulated_answer("slow", 60)
     assert ways(seen)[0] == "websocket"
     assert "poll" in ways(seen)
 
@@ -173,7 +165,18 @@ async def test_without_a_network_for_a_while_nothing_is_lost(mesh: MeshProcesses
     await asyncio.sleep(4)
     proxy.weather = "fair"
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "offline")
+    assert seen["text"] == simulated_answer("offline", TOKENS)
+
+
+async def test_a_question_whose_receipt_was_lost_is_asked_once(mesh: MeshProcesses, proxy: Proxy, page: Page) -> None:
+    proxy.deaf_to = b'"type":"accepted"'
+    await ask(page, proxy, "once")
+    await proxy.deafened()
+    proxy.cut()
+    proxy.deaf_to = b""
+    seen = await whole(page)
+    assert seen["text"] == simulated_answer("once", TOKENS)
+    assert seen["attached"], "the second asking found the first"
 
 
 async def test_a_killed_edge_is_replaced(mesh: MeshProcesses, proxy: Proxy, page: Page) -> None:
@@ -181,7 +184,7 @@ async def test_a_killed_edge_is_replaced(mesh: MeshProcesses, proxy: Proxy, page
     await spoken(page)
     pids = [(name, mesh.kill(name)) for name in ("edge-0", "edge-1")]
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "a killed edge")
+    assert seen["text"] == simulated_answer("a killed edge", TOKENS)
     for name, pid in pids:
         await mesh.restarted(name, pid, 60)
 
@@ -191,7 +194,7 @@ async def test_an_edge_that_stops_in_order_hands_over(mesh: MeshProcesses, proxy
     await spoken(page)
     pids = [(name, mesh.kill(name, signal.SIGTERM)) for name in ("edge-0", "edge-1")]
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "going away")
+    assert seen["text"] == simulated_answer("going away", TOKENS)
     for name, pid in pids:
         await mesh.restarted(name, pid, 60)
 
@@ -204,7 +207,7 @@ async def test_a_killed_worker_is_taken_over_and_the_page_is_told(
     worker = await page.evaluate("seen.worker")
     pid = mesh.kill(worker)
     seen = await whole(page)
-    assert seen["text"] == await undisturbed(mesh, "a killed worker")
+    assert seen["text"] == simulated_answer("a killed worker", TOKENS)
     assert seen["types"].count("taken_over") == 1
     assert seen["worker"] != worker
     await mesh.restarted(worker, pid, 60)
@@ -216,7 +219,7 @@ async def test_a_cancel_gets_through_on_every_way(mesh: MeshProcesses, proxy: Pr
         await ask(page, proxy, "cancel me", 2000)
         await spoken(page)
         await page.evaluate("generation.cancel()")
-        await page.wait_for_function("seen.ended !== null", timeout=MS)
+        await page.wait_for_function("() => seen.ended !== null", timeout=MS)
         assert await page.evaluate("seen.types.at(-1)") == "error"
 
 
@@ -236,7 +239,7 @@ async def test_the_console_goes_on_after_a_reload(mesh: MeshProcesses, proxy: Pr
         await expect(page.locator(".turn.assistant")).to_have_attribute("data-state", "live", timeout=MS)
     await expect(page.locator(".turn.assistant")).to_have_attribute("data-state", "done", timeout=MS)
     turns = await page.evaluate("JSON.parse(sessionStorage.getItem('streamway.conversation')).turns")
-    assert turns[-1]["text"] == await undisturbed(mesh, "reload me")
+    assert turns[-1]["text"] == simulated_answer("reload me", TOKENS)
     await expect(page.locator(".facts")).to_contain_text(f"length {TOKENS} tokens")
 
 

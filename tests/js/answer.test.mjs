@@ -103,6 +103,12 @@ test("an edge that cannot go on is not the end of the answer; any other error is
   assert.equal(told.take({ type: "error", reason: "cancelled", position: 3 }), "deliver");
 });
 
+test("on plain HTTP, where the address names the generation, the frame need not", () => {
+  const answer = new Answer({ generation: "g" });
+  answer.take({ type: "accepted", position: 1, generation: "" });
+  assert.equal(answer.generation, "g");
+});
+
 test("an answer that an idempotency key found has the earlier generation's name", () => {
   const answer = new Answer();
   answer.take({ ...accepted, attached_to: "earlier" });

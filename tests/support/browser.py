@@ -31,7 +31,10 @@ async def browser_page(*expected: str) -> AsyncIterator[Page]:
         page = await browser.new_page(reduced_motion="reduce")
         page.set_default_timeout(MS)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda said: problems.append(f"{said.text} ({said.location['url']})") if said.type == "error" else None,
+        )
         yield page
         await browser.close()
     assert [text for text in problems if not any(part in text for part in expected)] == []

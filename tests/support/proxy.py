@@ -16,7 +16,8 @@ class Proxy:
     """Passes bytes on to `target` ("http://host:port").
 
     `weather`: "fair" passes on; "refusing" closes every new connection at once; "blackhole" takes bytes and connections, and
-    passes nothing. `no_upgrades` answers each WebSocket handshake with 400; `delay_s` holds every piece back, each way.
+    passes nothing. `no_upgrades` answers each WebSocket handshake with 400; `delay_s` holds every piece back, each way; from
+    the first answer on that has `deaf_to` in it nothing of that connection reaches the client.
     """
 
     def __init__(self, target: str) -> None:
@@ -29,6 +30,8 @@ class Proxy:
         self._weather: Weather = "fair"
         self.no_upgrades = False
         self.delay_s = 0.0
+        self.deaf_to = b""
+        self._deafened = asyncio.Event()
         self.upgrades = 0
         self.url = ""
 
@@ -48,6 +51,10 @@ class Proxy:
         """Drops every connection at once, as a network that is unplugged."""
         for writer in list(self._writers):
             writer.transport.abort()
+
+    async def deafened(self) -> None:
+        """Waits until an answer was kept back because of `deaf_to`."""
+        await self._deafened.wait()
 
     async def start(self) -> None:
         """Listens on a free port."""
@@ -89,8 +96,14 @@ class Proxy:
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer_on: asyncio.StreamWriter | None
     ) -> None:
+        deaf = False
         while data := await reader.read(65536):
             await self._fair.wait()
+            if answer_on is None and self.deaf_to and self.deaf_to in data:
+                deaf = True
+                self._deafened.set()
+            if deaf:
+                continue
             if answer_on is not None and b"\r\nUpgrade: websocket\r\n" in data:
                 self.upgrades += 1
                 if self.no_upgrades:

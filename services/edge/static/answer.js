@@ -54,7 +54,7 @@ export class Answer {
     this.#taken = true;
     this.#position = frame.position;
     if (frame.epoch !== undefined) this.#epoch = String(frame.epoch);
-    if (frame.type === "accepted") this.generation = frame.attached_to ?? frame.generation;
+    if (frame.type === "accepted") this.generation = frame.attached_to || frame.generation || this.generation;
     if (frame.type === "token") this.#pieces.push({ position: frame.position, choice: frame.choice, text: frame.text });
     if (TERMINAL.has(frame.type)) this.ended = true;
     return "deliver";
