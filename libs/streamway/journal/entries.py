@@ -93,14 +93,17 @@ class Entry(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The newest entry of a channel, and the begin of its epoch; None before the first engine call."""
+    """The newest entry of a channel, and the begin of its epoch; None before the first engine call, and where the begin was
+    trimmed away. `kept`: then, what is left of the line.
+    """
 
     entry: Entry
     begin: Begin | None
+    kept: Line = _BEFORE_CALLS
 
     @property
     def line(self) -> Line:
-        return self.begin.line if self.begin is not None else _BEFORE_CALLS
+        return self.begin.line if self.begin is not None else self.kept
 
 
 def parse_entries(reply: Any) -> list[Entry]:

@@ -21,9 +21,11 @@ async def read_tail(session: Session, generation: str) -> Tail | None:
     entry = newest[0]
     if entry.epoch == 0 or entry.begin is not None:
         return Tail(entry, entry.begin)
-    # The first entry of an epoch is its begin.
+    # The first entry of an epoch is its begin, unless somebody trimmed the channel.
     first = parse_entries(await session.call("XRANGE", key, entry.epoch, entry.epoch, "COUNT", 1))
-    return Tail(entry, first[0].begin) if first else None
+    if not first:
+        return None
+    return Tail(entry, first[0].begin, Line(((entry.epoch, max(1, first[0].first - 1)),)))
 
 
 class Read(NamedTuple):
