@@ -30,13 +30,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 import structlog
 
 from streamway.attach.lines import line_of
+from streamway.attach.subscription import AttachSink, Subscription
 from streamway.config.shared import SharedSettings
 from streamway.errors import Internal, StreamwayError, WorkerLost, from_rpc_error
 from streamway.journal import Cursor, Merger, Verdict
@@ -68,40 +69,6 @@ _FINAL_CODES: Final = frozenset(
 )
 
 
-class AttachSink(Protocol):
-    """Where one subscription puts what it reads. Called on the event loop; must not block."""
-
-    def event(self, event: common_pb2.Event, kind: str) -> None:
-        """The next event. `kind` is the name of the set member of `Event.event`: "token", "finished" …"""
-        ...
-
-    def lost(self, error: StreamwayError, delivered_until: int) -> None:
-        """The worker is gone, and nothing follows. `delivered_until` is the last position this sink got, 0 for none."""
-        ...
-
-    def gap(self) -> None:
-        """Nothing follows: the worker's next event is not the one behind the cursor, or continues another text."""
-        ...
-
-
-class _Subscription:
-    """What must be known to subscribe again."""
-
-    __slots__ = ("deliver", "generation", "judges", "merger", "sink", "view", "wait_ms")
-
-    def __init__(
-        self, generation: str, merger: Merger, view: inference_pb2.View.ValueType, sink: AttachSink, wait_ms: int
-    ) -> None:
-        self.generation = generation
-        self.merger = merger
-        # Whoever reads the outcome alone gets one event, which follows nothing.
-        self.judges = view != inference_pb2.VIEW_OUTCOME
-        self.view = view
-        self.sink = sink
-        self.deliver = sink.event
-        self.wait_ms = wait_ms
-
-
 class AttachClient:
     """Subscriptions to the generations of one worker. Connects when there is something to read, and again after a break.
 
@@ -130,7 +97,7 @@ class AttachClient:
         self._metadata = mesh_metadata(shared)
         self._channel = open_channel(address, shared)
         self._stub: Any = inference_pb2_grpc.InferenceServiceStub(self._channel)
-        self._subscriptions: dict[int, _Subscription] = {}
+        self._subscriptions: dict[int, Subscription] = {}
         self._last_number = 0
         # Subscriptions of each generation, and which of these were cancelled: that is said again on a new stream.
         self._readers: dict[str, int] = {}
@@ -181,17 +148,15 @@ class AttachClient:
             if number not in self._subscriptions:
                 break
         self._last_number = number
-        merger = (
-            after if isinstance(after, Merger) else Merger(after if isinstance(after, Cursor) else Cursor(0, after))
-        )
-        subscription = _Subscription(generation, merger, view, sink, wait_ms)
+        merger = after if isinstance(after, Merger) else Merger(after)
+        subscription = Subscription(generation, merger, view, sink, wait_ms)
         if not self._subscriptions:
             self._heard = self._loop.time()
         self._subscriptions[number] = subscription
         self._readers[generation] = self._readers.get(generation, 0) + 1
         self._idle_since = None
         if self._open:
-            self._outbox.append(_subscribe(number, subscription))
+            self._outbox.append(subscription.command(number))
         self._wake.set()
         return number
 
@@ -312,7 +277,7 @@ class AttachClient:
     def _everything_again(self) -> list[inference_pb2.AttachCommand]:
         commands: list[inference_pb2.AttachCommand] = []
         for number, subscription in self._subscriptions.items():
-            commands.append(_subscribe(number, subscription))
+            commands.append(subscription.command(number))
         for generation in self._cancelled:
             cancel = inference_pb2.CancelGeneration(generation=generation)
             commands.append(inference_pb2.AttachCommand(cancel=cancel))
@@ -331,7 +296,7 @@ class AttachClient:
                     return
                 del self._outbox[: len(batch)]
 
-    async def _read(self, call: Any) -> None:
+    async def _read(self, call: Any) -> None:  # noqa: C901 — the per-token path is one loop
         # Per-token path: one lookup and one call an event.
         subscriptions = self._subscriptions
         read = call.read
@@ -370,12 +335,12 @@ class AttachClient:
             if called and self._after_batch is not None:
                 self._after_batch()
 
-    def _drop(self, number: int, subscription: _Subscription) -> None:
+    def _drop(self, number: int, subscription: Subscription) -> None:
         self.unsubscribe(number)
         with contextlib.suppress(Exception):
             subscription.sink.lost(Internal(), subscription.merger.cursor.position)
 
-    def _miss(self, number: int, subscription: _Subscription) -> None:
+    def _miss(self, number: int, subscription: Subscription) -> None:
         """What comes next for this reader is not here."""
         self.unsubscribe(number)
         try:
@@ -417,17 +382,3 @@ class AttachClient:
     def _note_idle(self) -> None:
         if not self._subscriptions:
             self._idle_since = self._loop.time()
-
-
-def _subscribe(number: int, subscription: _Subscription) -> inference_pb2.AttachCommand:
-    epoch, position = subscription.merger.cursor
-    return inference_pb2.AttachCommand(
-        subscribe=inference_pb2.Subscribe(
-            subscription=number,
-            generation=subscription.generation,
-            after=position,
-            after_epoch=epoch,
-            view=subscription.view,
-            wait_ms=subscription.wait_ms,
-        )
-    )

@@ -25,6 +25,7 @@ from streamway.journal import (
     read_channel,
     read_tail,
 )
+from streamway.journal.reading import Read
 from streamway.v1 import common_pb2
 from streamway.valkey.session import Session
 
@@ -67,40 +68,46 @@ class CatchingUp:
         while wanted():
             cursor = self._merger.cursor
             read = await read_channel(session, self._generation, cursor, self._merger.line, limit)
-            outcome = read.outcome
             if not wanted():
                 break
-            match outcome:
-                case NotRecovered(None):
-                    return Found.NOTHING, START
-                case NotRecovered(oldest):
-                    if announce is None or not await self._from_oldest(session, oldest or 1):
-                        return Found.UNREADABLE, START
-                    self._tell(announce, common_pb2.Resumed(recovered=False, oldest=read.oldest))
-                    announce = None
-                case Behind(tail, ended):
-                    if not ended:
-                        return Found.BEHIND, START
-                    told = common_pb2.Resumed(recovered=False, behind=True, after=str(tail), oldest=read.oldest)
-                    return await self._end_again(session, announce, told), tail
-                case Diverged():
-                    if announce is not None:
-                        self._tell(announce, common_pb2.Resumed(recovered=True, after=str(cursor), oldest=read.oldest))
-                        announce = None
-                    self._diverge(outcome)
-                case Continues(line):
-                    resumed = common_pb2.Resumed(recovered=True, after=str(cursor), oldest=read.oldest)
-                    if cursor == read.tail and await self._at_end(session):
-                        return await self._end_again(session, announce, resumed), cursor
-                    if announce is not None:
-                        self._tell(announce, resumed)
-                        announce = None
-                    found = self.take(read.entries, wanted, line)
-                    if found is not Found.DIVERGED and (found is not Found.TAIL or not read.more):
-                        return found, read.tail
-                    # Entries beside the line move the reading on, and not the cursor.
-                    limit = _PAGE if self._merger.cursor != cursor else limit * 4
+            if not isinstance(read.outcome, Continues):
+                found = await self._turned_away(session, cursor, read, announce)
+                announce = None
+                if found is not None:
+                    return found, read.tail
+                continue
+            resumed = common_pb2.Resumed(recovered=True, after=str(cursor), oldest=read.oldest)
+            if cursor == read.tail and await self._at_end(session, cursor):
+                return await self._end_again(session, announce, resumed), cursor
+            self._tell(announce, resumed)
+            announce = None
+            found = self.take(read.entries, wanted, read.outcome.line)
+            if found is not Found.DIVERGED and (found is not Found.TAIL or not read.more):
+                return found, read.tail
+            # Entries beside the line move the reading on, and not the cursor.
+            limit = _PAGE if self._merger.cursor != cursor else limit * 4
         return Found.STOPPED, START
+
+    async def _turned_away(
+        self, session: Session, cursor: Cursor, read: Read, announce: Announce | None
+    ) -> Found | None:
+        """What becomes of a cursor from which the channel can't go on. None: it has moved, read again."""
+        match read.outcome:
+            case NotRecovered(None):
+                return Found.NOTHING
+            case NotRecovered():
+                if announce is None or not await self._from_oldest(session, read.oldest):
+                    return Found.UNREADABLE
+                self._tell(announce, common_pb2.Resumed(recovered=False, oldest=read.oldest))
+            case Behind(tail, ended):
+                if not ended:
+                    return Found.BEHIND
+                told = common_pb2.Resumed(recovered=False, behind=True, after=str(tail), oldest=read.oldest)
+                return await self._end_again(session, announce, told)
+            case Diverged() as diverged:
+                self._tell(announce, common_pb2.Resumed(recovered=True, after=str(cursor), oldest=read.oldest))
+                self._diverge(diverged)
+        return None
 
     def take(self, entries: Sequence[Entry], wanted: Wanted, line: Line | None = None) -> Found:
         """Delivers what is new in these. TAIL: that was all. `line`: the one they are known to be on."""
@@ -156,25 +163,28 @@ class CatchingUp:
         self._merger.restart(Diverged(before(oldest, tail.line), tail.line))
         return True
 
-    async def _at_end(self, session: Session) -> bool:
+    async def _at_end(self, session: Session, cursor: Cursor) -> bool:
+        """Whether the reader has the end. What was appended since the page was read is not what it has."""
         tail = await read_tail(session, self._generation)
-        return tail is not None and tail.entry.kind is Kind.END
+        return tail is not None and tail.entry.kind is Kind.END and tail.entry.id == cursor
 
     async def _end_again(self, session: Session, announce: Announce | None, resumed: common_pb2.Resumed) -> Found:
         """The terminal event alone, also to a reader that has it: a stream must not stop without one."""
         tail = await read_tail(session, self._generation)
         if tail is None or tail.entry.kind is not Kind.END:
             return Found.UNREADABLE
+        back = Diverged(before(tail.entry.first, tail.line), tail.line)
         if announce is not None:
             self._tell(announce, resumed)
-            self._merger.restart(Diverged(before(tail.entry.first, tail.line), tail.line))
+            self._merger.restart(back)
         else:
-            self._diverge(Diverged(before(tail.entry.first, tail.line), tail.line))
+            self._diverge(back)
         return self.take([tail.entry], lambda: True, tail.line)
 
-    def _tell(self, announce: Announce, resumed: common_pb2.Resumed) -> None:
-        announce(resumed)
-        self._flush()
+    def _tell(self, announce: Announce | None, resumed: common_pb2.Resumed) -> None:
+        if announce is not None:
+            announce(resumed)
+            self._flush()
 
     def _flush(self) -> None:
         if self._after_batch is not None:

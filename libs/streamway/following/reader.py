@@ -44,22 +44,21 @@ from streamway.errors import (
     GenerationNotFound,
     StoreUnavailable,
     StreamwayError,
-    WorkerLost,
     from_status,
 )
 from streamway.following.catching_up import CatchingUp, Found
 from streamway.following.ports import Located, Place, ReaderPorts, ReaderSink
 from streamway.following.records import read_record
+from streamway.following.search import Search
 from streamway.journal import START, Cursor, Entry, Following, Line, Merger
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
 from streamway.valkey.session import LinkLost, StoreRefused
 
+_TERMINAL: Final = frozenset({"finished", "error"})
 _LOCATE_S: Final = 5.0  # one question to `locate` waits so long
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
 _FIRST_WORD_S: Final = 1.0  # a worker that took a cursor and refuses it says so at once
-_ENDED_LOOKS: Final = 5  # a record may say "finished" a moment before the channel does
+_SETTLED_S: Final = 5.0  # a worker that served for so long was the right one: what comes is a new search
 
 
 class GenerationReader:
@@ -78,6 +77,7 @@ class GenerationReader:
         "_quiet_since",
         "_sink",
         "_stuck_at",
+        "_subscribed_at",
         "_tenant",
         "_turn",
         "durable",
@@ -112,6 +112,7 @@ class GenerationReader:
         self._announcing: Cursor | None = None
         self._stuck_at = cursor
         self._quiet_since = 0.0
+        self._subscribed_at = 0.0
         self.durable = durable
         self.place: Place | None = None
         self.ended = False
@@ -172,7 +173,7 @@ class GenerationReader:
             refused = kind == "error" and not event.epoch
             if not (refused and self.durable):
                 self._announce(common_pb2.Resumed(recovered=not refused, after=str(self._announcing)))
-        if kind == "error" or kind == "finished":
+        if kind in _TERMINAL:
             self._number = 0
             if kind == "error" and not event.epoch and self.durable:
                 # The worker can't serve this reader; that says nothing of the generation.
@@ -236,47 +237,46 @@ class GenerationReader:
 
     async def _travel(self, turn: int, lost_worker: str, problem: StreamwayError | None) -> None:
         """From the channel to a worker that goes on; `problem` is what is told if there never is one."""
+        self._heard_nothing()
+        search = Search(self._generation, lost_worker, problem)
+        while turn == self._turn and not await self._step(turn, search):
+            pass
+
+    async def _step(self, turn: int, search: Search) -> bool:
+        """One look at the channel, and one for the worker. True: the search is over."""
+        search.found = await self._read_channel(turn)
+        if turn != self._turn:
+            return True
+        if search.found is Found.ENDED:
+            self._end()
+            return True
+        if self._announcing is not None and search.refuted:
+            self._lose(search.verdict(hopeless=True), search.found)
+            return True
+        if search.pause_s:
+            await self._wait_for_news(search.pause_s)
+        located = await self._locate(search.lost_worker, wait_s=_LOCATE_S if search.lost_worker else 0.0)
+        if turn != self._turn:
+            return True
+        if isinstance(located, Located) and located.place is not None and search.reaches(located, self.cursor):
+            self.durable = located.durable
+            self._unfollow()
+            self._subscribe(located.place)
+            if self._announcing is not None:
+                await self._first_word(turn)
+            return True
+        hopeless = search.not_reached(located)
+        if hopeless or self._heard_nothing() >= self._ports.takeover_wait_s:
+            self._lose(search.verdict(hopeless=hopeless), search.found)
+            return True
+        return False
+
+    def _heard_nothing(self) -> float:
+        """For how long nothing new has come, in seconds."""
+        now = self._ports.clock()
         if self._stuck_at != self.cursor or not self._quiet_since:
-            self._stuck_at, self._quiet_since = self.cursor, self._ports.clock()
-        pause_s = 0.0 if lost_worker or problem is None else _FIRST_PAUSE_S
-        ended_looks = 0
-        while turn == self._turn:
-            found = await self._read_channel(turn)
-            if turn != self._turn:
-                return
-            if found is Found.ENDED:
-                self._end()
-                return
-            if self._announcing is not None and problem is not None and found is Found.BEHIND:
-                # Neither the channel nor the worker has what the client says it has seen.
-                self._lose(problem, found)
-                return
-            if pause_s:
-                await self._wait_for_news(pause_s)
-            located = await self._locate(lost_worker, wait_s=_LOCATE_S if lost_worker else 0.0)
-            if turn != self._turn:
-                return
-            if isinstance(located, Located):
-                if self._reaches(located, lost_worker):
-                    assert located.place is not None
-                    self.durable = located.durable
-                    self._unfollow()
-                    self._subscribe(located.place)
-                    if self._announcing is not None:
-                        await self._first_word(turn)
-                    return
-                ended_looks += located.ended
-                # A worker without a lease is as good as a broken stream.
-                lost_worker = lost_worker or located.worker
-            if self._hopeless(found, located, ended_looks):
-                self._lose(problem or EventsExpired(self._generation), found)
-                return
-            if self._stuck_at != self.cursor:
-                self._stuck_at, self._quiet_since = self.cursor, self._ports.clock()
-            elif self._ports.clock() - self._quiet_since >= self._ports.takeover_wait_s:
-                self._lose(problem or WorkerLost(lost_worker), found)
-                return
-            pause_s = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._stuck_at, self._quiet_since = self.cursor, now
+        return now - self._quiet_since
 
     async def _read_channel(self, turn: int) -> Found:
         """Everything up to its tail; from then on, what is appended. Announces where it can be known."""
@@ -309,17 +309,6 @@ class GenerationReader:
         except StreamwayError as refused:
             return refused
 
-    def _hopeless(self, found: Found, located: Located | StreamwayError, ended_looks: int) -> bool:
-        """Nothing will come any more, and there is nothing left to read."""
-        if isinstance(located, GenerationNotFound):
-            return found is Found.NOTHING
-        return ended_looks >= _ENDED_LOOKS or (ended_looks > 0 and found is Found.NOTHING)
-
-    def _reaches(self, located: Located, lost_worker: str) -> bool:
-        if located.place is None or located.ended:
-            return False
-        return located.place.worker != lost_worker or located.epoch > self.cursor.epoch
-
     async def _wait_for_news(self, pause_s: float) -> None:
         self._news.clear()
         try:
@@ -339,11 +328,14 @@ class GenerationReader:
 
     def _subscribe(self, place: Place) -> None:
         self.place = place
+        self._subscribed_at = self._ports.clock()
         client = self._ports.pool.client(place.address, place.worker)
         self._number = client.subscribe(self._generation, self._merger, View.VIEW_LIVE, self)
 
     def _depart(self, lost_worker: str, problem: StreamwayError) -> None:
         """The worker is left behind."""
+        if self._ports.clock() - self._subscribed_at >= _SETTLED_S:
+            self._quiet_since = 0.0
         self._turn += 1
         self._start(self._travel(self._turn, lost_worker, problem))
 
