@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 
 from streamway.config import SharedSettings
-from streamway.errors import StreamwayError, to_status
+from streamway.errors import GenerationNotFound, StreamwayError, to_status
 from streamway.rpc import MeshServer, MountedService
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
@@ -29,6 +29,10 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
         self.streams = 0
         self.models = [router_pb2.Model(name="simulated", workers=1, slots=4, context_tokens=4096)]
         self.metadata: list[dict[str, Any]] = []
+        # What GetGeneration and Cancel know: by generation, the tenant and where it is.
+        self.known: dict[str, router_pb2.GetGenerationResponse] = {}
+        self.tenants: dict[str, str] = {}
+        self.located: list[router_pb2.GetGenerationRequest] = []
         self.answer: Callable[[common_pb2.GenerationRequest], list[common_pb2.Event] | None] = self.locate
         self._outboxes: list[asyncio.Queue[list[common_pb2.Event] | None]] = []
         self._news = asyncio.Event()
@@ -86,6 +90,30 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
     ) -> router_pb2.ListModelsResponse:
         return router_pb2.ListModelsResponse(models=self.models)
 
+    async def GetGeneration(
+        self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.GetGenerationResponse:
+        self.located.append(request)
+        self._news.set()
+        until = asyncio.get_running_loop().time() + request.wait_ms / 1000
+        while True:
+            known = self.known.get(request.generation)
+            if known is None or self.tenants.get(request.generation) != request.tenant:
+                raise GenerationNotFound(request.generation)
+            if known.epoch > request.above_epoch or asyncio.get_running_loop().time() >= until:
+                return known
+            await asyncio.sleep(0.01)
+
+    async def Cancel(
+        self, request: router_pb2.CancelRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.CancelResponse:
+        known = self.known.get(request.generation)
+        if known is None or self.tenants.get(request.generation) != request.tenant:
+            raise GenerationNotFound(request.generation)
+        self.cancelled.append(request.generation)
+        self._news.set()
+        return router_pb2.CancelResponse(state=known.state)
+
     def _obey(self, command: router_pb2.ConnectCommand, outbox: asyncio.Queue[list[common_pb2.Event] | None]) -> None:
         if command.HasField("open"):
             self.opened.append(command.open.request)
@@ -124,11 +152,10 @@ def accepted(request: common_pb2.GenerationRequest, worker: str, source: str, **
     said = common_pb2.Accepted(
         worker=worker,
         source=source,
-        durability=common_pb2.DURABILITY_OFF,
         cursor="0-1",
         model=request.model,
         session=request.session,
-        **{"cache": "miss", "route": "home", **fields},
+        **{"cache": "miss", "route": "home", "durability": common_pb2.DURABILITY_OFF, **fields},
     )
     return common_pb2.Event(generation=request.generation, position=1, accepted=said)
 

@@ -1,0 +1,536 @@
+"""Generations that outlive their reader: resumed at another edge, on another surface; restored; paused for slow readers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+import websockets
+from redis.asyncio import Redis
+
+from services.edge.app import Edge
+from streamway.v1 import common_pb2
+from streamway.valkey import keys
+from tests.support.clients import Frames, RawRequest, frames, text_of
+from tests.support.hand_router import accepted
+from tests.support.journaled import RELAXED, Answer, JournaledWorld, journaled_world
+from tests.support.valkey_server import ValkeyServer
+
+RESTORE = "X-Session-Restore-ID"
+
+
+@pytest.fixture
+async def world(valkey: Redis, valkey_server: ValkeyServer) -> AsyncIterator[JournaledWorld]:
+    async with journaled_world(valkey, valkey_server.url) as made:
+        yield made
+
+
+def url(edge: Edge) -> str:
+    return f"http://{edge.address}"
+
+
+def socket_url(edge: Edge) -> str:
+    return f"ws://{edge.address}/v1/stream"
+
+
+@asynccontextmanager
+async def client_of(edge: Edge, **options: Any) -> AsyncIterator[tuple[Frames, dict[str, Any]]]:
+    """A WebSocket and its hello."""
+    async with websockets.connect(socket_url(edge), **options) as socket:
+        client = Frames(socket)
+        yield client, await client.receive()
+
+
+async def opened(world: JournaledWorld, client: Frames, name: str, *texts: str, number: int = 1) -> Answer:
+    """A durable generation that has said some tokens to the client."""
+    await client.open(name, "hi")
+    answer = await world.answer(number)
+    await answer.say(*texts)
+    for _ in texts:
+        await client.until("token", name)
+    return answer
+
+
+async def call(method: str, where: str, **options: Any) -> tuple[int, Any, Any]:
+    async with aiohttp.ClientSession() as session, session.request(method, where, **options) as response:
+        body = await response.read()
+        return response.status, response.headers, json.loads(body) if body else None
+
+
+async def sse(where: str, **headers: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """All events of a stream to its end, and their ids."""
+    found, ids = [], []
+    headers = {"Accept": "text/event-stream", **headers}
+    async with aiohttp.ClientSession() as session, session.get(where, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        for block in (await response.text()).split("\n\n"):
+            for line in block.split("\n"):
+                if line.startswith("data: "):
+                    found.append(json.loads(line[6:]))
+                elif line.startswith("id: "):
+                    ids.append(line[4:])
+    return found, ids
+
+
+async def test_j1_started_on_a_websocket_it_goes_on_by_sse_at_another_edge(world: JournaledWorld) -> None:
+    first, second = await world.edge(), await world.edge()
+    async with client_of(first) as (client, _):
+        answer = await opened(world, client, "a", "Hel", "lo")
+        after = answer.cursor
+    await answer.say(", ", "wor")
+
+    async def goes_on() -> None:
+        await world.router.until(lambda: bool(world.router.located))
+        await answer.say("ld")
+        await answer.end()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(goes_on())
+        seen, ids = await sse(f"{url(second)}/v1/generations/{answer.id}/events?after={after}")
+    assert [frame["type"] for frame in seen] == ["resumed", "token", "token", "token", "finished"]
+    assert (seen[0]["recovered"], seen[0]["after"]) == (True, after)
+    assert text_of(seen) == ", world"
+    assert [frame["position"] for frame in seen[1:]] == [5, 6, 7, 8]
+    assert ids[-1] == answer.cursor
+    assert answer.id not in world.router.cancelled
+
+
+async def test_a_websocket_resumes_at_another_edge_with_the_epoch_in_every_frame_that_may_change_it(
+    world: JournaledWorld,
+) -> None:
+    first, second = await world.edge(), await world.edge()
+    async with client_of(first) as (client, _):
+        answer = await opened(world, client, "a", "one ")
+        after = answer.cursor
+    async with client_of(second) as (client, _):
+        await client.send(type="resume", id="b", generation=answer.id, after=after)
+        resumed = (await client.until("resumed"))[-1]
+        assert (resumed["id"], resumed["generation"], resumed["after"]) == ("b", answer.id, after)
+        assert (resumed["recovered"], resumed["oldest"], resumed["epoch"]) == (True, 1, answer.epoch)
+        await answer.say("two ")
+        await client.until("token")
+        answer.epoch = 2 << 20 | 5
+        await answer.begin()
+        await answer.say("three")
+        await answer.end()
+        seen = await client.until("finished")
+    assert [frame["type"] for frame in seen] == ["taken_over", "token", "finished"]
+    assert (seen[0]["epoch"], seen[0]["from_worker"]) == (answer.epoch, "gone")
+
+
+async def test_from_the_beginning_the_whole_answer_is_told_again(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x", "y")
+        await answer.end()
+        await client.until("finished")
+        await client.send(type="resume", id="again", generation=answer.id)
+        seen = await client.until("finished", "again")
+    assert [frame["type"] for frame in seen] == ["resumed", "accepted", "started", "token", "token", "finished"]
+    assert seen[1]["durability"] == "relaxed"
+    assert seen[2]["epoch"] == answer.epoch
+
+
+async def test_two_readers_may_read_one_generation(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (one, _), client_of(edge) as (two, _):
+        answer = await opened(world, one, "a", "x")
+        await two.send(type="resume", id="b", generation=answer.id, after=answer.cursor)
+        await two.until("resumed")
+        await answer.say("y")
+        await answer.end()
+        assert text_of(await one.until("finished")) == text_of(await two.until("finished")) == "y"
+
+
+async def test_j2_a_cursor_the_channel_has_lost_is_told_with_the_oldest_position(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x", "y", "z")
+        await world.valkey.xtrim(keys.response(answer.id), maxlen=1, approximate=False)
+        await answer.end()
+        await client.until("finished")
+        await client.send(type="resume", id="b", generation=answer.id, after=f"{answer.epoch}-3")
+        seen = await client.until("finished", "b")
+    assert (seen[0]["recovered"], seen[0]["oldest"]) == (False, 5)
+    assert text_of(seen) == "z"
+
+
+async def test_j2_without_a_channel_nothing_is_recovered_and_it_is_said(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+        await answer.end()
+        await client.until("finished")
+    await world.valkey.delete(keys.response(answer.id))
+    where = f"{url(edge)}/v1/generations/{answer.id}/events?after={answer.epoch}-2"
+    seen, _ = await sse(where)
+    assert [frame["type"] for frame in seen] == ["resumed", "error"]
+    assert (seen[0]["recovered"], seen[0]["oldest"], seen[1]["reason"]) == (False, 0, "events_expired")
+    _, _, body = await call("GET", where)
+    assert [frame["type"] for frame in body["events"]] == ["resumed", "error"]
+    assert body["done"]
+
+
+async def test_another_tenants_generation_is_as_unknown_as_none(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+    await world.valkey.hset(keys.generation(answer.id), "tenant", "somebody-else")
+    unknown = "0197a0b0-0000-7000-8000-000000000000"
+    told = []
+    for id_ in (answer.id, unknown):
+        status, _, body = await call("GET", f"{url(edge)}/v1/generations/{id_}/events?after={answer.cursor}")
+        told.append((status, body["error"]["code"], body["error"]["message"].replace(id_, "")))
+        status, _, body = await call(
+            "GET", f"{url(edge)}/v1/generations/{id_}/events", headers={"Accept": "text/event-stream"}
+        )
+        assert (status, body["error"]["code"]) == (404, "generation_not_found")
+    assert told[0] == told[1]
+    assert told[0][:2] == (404, "generation_not_found")
+    async with client_of(edge) as (client, _):
+        await client.send(type="resume", id="b", generation=answer.id, after=answer.cursor)
+        error = (await client.until("error"))[-1]
+        assert (error["reason"], error["delivered_until"]) == ("generation_not_found", 0)
+
+
+async def test_a_cursor_from_the_future_of_an_ended_answer_is_behind(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+        await answer.end()
+        await client.until("finished")
+        await client.send(type="resume", id="b", generation=answer.id, after=f"{answer.epoch}-99")
+        seen = await client.until("finished", "b")
+    assert seen[0]["behind"]
+    assert not seen[0]["recovered"]
+
+
+async def test_restore_gives_back_all_live_generations_of_a_connection(world: JournaledWorld) -> None:
+    first, second = await world.edge(), await world.edge()
+    async with client_of(first) as (client, hello):
+        answers = [await opened(world, client, f"g{n}", f"{n}:", number=n + 1) for n in range(3)]
+    async with client_of(second, additional_headers={RESTORE: hello["restore_id"]}) as (client, fresh):
+        assert fresh["restore_id"] != hello["restore_id"]
+        restored = (await client.until("restored"))[-1]
+        assert restored["restore_id"] == hello["restore_id"]
+        assert [row["id"] for row in restored["generations"]] == ["g0", "g1", "g2"]
+        assert [row["cursor"] for row in restored["generations"]] == [answer.cursor for answer in answers]
+        for number, answer in enumerate(answers):
+            await answer.say(f"more {number}")
+            await answer.end()
+        seen: list[dict[str, Any]] = []
+        while sum(frame["type"] == "finished" for frame in seen) < 3:
+            seen.append(await client.receive())
+    for number in range(3):
+        assert text_of(seen, f"g{number}") == f"more {number}"
+        assert next(f for f in seen if f["type"] == "resumed" and f["id"] == f"g{number}")["recovered"]
+
+
+async def test_restore_takes_the_clients_own_cursors_and_knows_no_other_tenants(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, hello):
+        answer = await opened(world, client, "a", "x", "y")
+    await answer.end()
+    async with client_of(edge) as (client, _):
+        own = {answer.id: f"{answer.epoch}-3"}
+        await client.send(type="restore", restore_id=hello["restore_id"], after=own)
+        seen = await client.until("finished")
+        assert text_of(seen, "a") == "y"
+        await world.valkey.hset(keys.connection(hello["restore_id"]), "tenant", "somebody-else")
+        await client.send(type="restore", restore_id=hello["restore_id"])
+        assert (await client.until("restored"))[-1]["generations"] == []
+
+
+async def test_a_restore_id_is_kept_for_the_grace_with_the_tenant_and_the_cursors(world: JournaledWorld) -> None:
+    edge = await world.edge(resume_grace_s=5)
+    async with client_of(edge) as (client, hello):
+        answer = await opened(world, client, "a", "x", "y")
+        await asyncio.sleep(1.3)
+        kept = await world.valkey.hgetall(keys.connection(hello["restore_id"]))
+        assert kept == {b"tenant": b"anonymous", answer.id.encode(): f"{answer.cursor} a".encode()}
+        assert 5_000 <= await world.valkey.pttl(keys.connection(hello["restore_id"])) <= 8_000
+    await asyncio.sleep(0.2)
+    assert 4_000 <= await world.valkey.pttl(keys.connection(hello["restore_id"])) <= 6_100
+    status, headers, body = await call("GET", f"{url(edge)}/v1/generations", headers={RESTORE: hello["restore_id"]})
+    assert (status, headers[RESTORE]) == (200, hello["restore_id"])
+    where = f"/v1/generations/{answer.id}/events"
+    assert body["generations"] == [{"generation": answer.id, "cursor": answer.cursor, "events_url": where}]
+    # Shown on a poll, it stands for the cursor too.
+    await answer.end()
+    _, headers, body = await call("GET", url(edge) + where, headers={RESTORE: hello["restore_id"]})
+    assert [frame["type"] for frame in body["events"]] == ["finished"]
+    assert headers[RESTORE] == hello["restore_id"]
+
+
+async def test_a_background_generation_is_read_by_long_polls_to_its_end(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    asked = {"model": "simulated", "messages": [{"role": "user", "content": "hi"}], "idempotency_key": "k1"}
+    status, headers, told = await call(
+        "POST", f"{url(edge)}/v1/generations", json=asked, headers={"x-streamway-durability": "strict"}
+    )
+    assert status == 202
+    request = await world.router.asked()
+    assert (request.durability, request.idempotency_key) == (common_pb2.DURABILITY_STRICT, "k1")
+    assert request.on_disconnect == common_pb2.ON_DISCONNECT_GRACE
+    assert told["generation"] == request.generation
+    assert headers["Location"] == told["events_url"] == f"/v1/generations/{request.generation}/events"
+    assert (told["cursor"], told["durability"], len(headers[RESTORE])) == ("0-1", "relaxed", 32)
+    answer = await world.answer()
+    where, cursor, seen, done = url(edge) + told["events_url"], told["cursor"], list[dict[str, Any]](), False
+
+    async def work() -> None:
+        for number in range(5):
+            await asyncio.sleep(0.15)
+            await answer.say(f"{number} ")
+        await answer.end()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+        polls = 0
+        while not done:
+            status, _, body = await call("GET", f"{where}?after={cursor}&wait=5")
+            assert status == 200
+            cursor, done, polls = body["cursor"], body["done"], polls + 1
+            seen += body["events"]
+    assert [frame["type"] for frame in seen] == ["started", *["token"] * 5, "finished"]
+    assert text_of(seen) == "0 1 2 3 4 "
+    assert 2 <= polls <= 8
+    assert not world.router.cancelled
+
+
+async def test_a_poll_without_news_returns_after_its_wait(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+        where = f"{url(edge)}/v1/generations/{answer.id}/events?after={answer.cursor}"
+        began = asyncio.get_running_loop().time()
+        _, _, body = await call("GET", f"{where}&wait=0.5")
+        assert 0.5 <= asyncio.get_running_loop().time() - began < 5
+        assert body == {"events": [], "cursor": answer.cursor, "done": False}
+        for wait in ("61", "-1", "x"):
+            status, _, body = await call("GET", f"{where}&wait={wait}")
+            assert (status, body["error"]["param"]) == (400, "wait")
+        status, _, body = await call("GET", f"{url(edge)}/v1/generations/{answer.id}/events?after=5")
+        assert (status, body["error"]["param"]) == (400, "after")
+
+
+async def test_a_browser_that_reconnects_after_the_end_hears_that_nothing_comes(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+        await answer.end()
+        await client.until("finished")
+    where = f"{url(edge)}/v1/generations/{answer.id}/events"
+    seen, ids = await sse(where, **{"Last-Event-ID": f"{answer.epoch}-2"})
+    assert [frame["type"] for frame in seen] == ["resumed", "token", "finished"]
+    status, _, _ = await call("GET", where, headers={"Accept": "text/event-stream", "Last-Event-ID": ids[-1]})
+    assert status == 204
+
+
+async def test_delete_cancels_wherever_it_runs_and_twice(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+    for _ in range(2):
+        status, _, body = await call("DELETE", f"{url(edge)}/v1/generations/{answer.id}")
+        assert (status, body) == (200, {"generation": answer.id, "state": "running"})
+    assert world.router.cancelled == [answer.id, answer.id]
+    for id_ in ("nobody", "0197a0b0-0000-7000-8000-000000000000"):
+        status, _, body = await call("DELETE", f"{url(edge)}/v1/generations/{id_}")
+        assert (status, body["error"]["code"]) == (404, "generation_not_found")
+
+
+async def test_a4_a_lost_socket_only_unsubscribes_and_a_cancel_stops_at_once(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+        client.socket.transport.abort()
+    async with asyncio.timeout(5):
+        while not any(command.HasField("unsubscribe") for command in world.worker.commands):
+            await asyncio.sleep(0.02)
+    assert not world.router.cancelled
+    assert not world.worker.cancelled
+    async with client_of(edge) as (client, _):
+        await client.send(type="resume", id="b", generation=answer.id, after=answer.cursor)
+        await client.until("resumed")
+        async with asyncio.timeout(5):
+            while len(world.worker.subscribed) < 2:
+                await asyncio.sleep(0.02)
+        await client.send(type="cancel", id="b")
+        async with asyncio.timeout(5):
+            while world.worker.cancelled != [answer.id]:
+                await asyncio.sleep(0.02)
+
+
+async def test_an_idempotency_key_attaches_to_the_earlier_generation(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x", "y")
+
+        def attach(request: common_pb2.GenerationRequest) -> list[common_pb2.Event]:
+            assert request.idempotency_key == "k"
+            return [accepted(request, "hand", "", durability=RELAXED, attached_to=answer.id)]
+
+        world.router.answer = attach
+        await client.open("b", "hi", idempotency_key="k")
+        seen = await client.until("token", "b")
+        assert (seen[0]["attached_to"], seen[0]["generation"]) == (answer.id, answer.id)
+        await answer.say("z")
+        await answer.end()
+        seen += await client.until("finished", "b")
+    assert text_of(seen, "b") == "xyz"
+
+
+async def test_a_worker_that_is_lost_is_followed_to_the_one_that_takes_over(world: JournaledWorld) -> None:
+    from tests.support.inference_service import HandServer, HandWorker
+
+    edge = await world.edge(reattach_s=0.3)
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "one ", "two ")
+        other = HandWorker()
+        server = HandServer(other, world.shared)
+        address = await server.start()
+        assert world.worker_server is not None
+        await world.worker_server.stop()
+        await world.router.until(lambda: any(asked.lost_worker == "hand" for asked in world.router.located), 20)
+        answer.epoch, answer.worker, answer.source, answer.name = 2 << 20 | 9, other, address, "other"
+        await answer.begin()
+        await answer.say("three")
+        await answer.end()
+        seen = await client.until("finished", within_s=20)
+        await server.stop()
+    assert [frame["type"] for frame in seen] == ["taken_over", "token", "finished"]
+    assert seen[0]["position"] == 5
+
+
+async def test_f3_a_slow_reader_is_paused_and_gets_everything_later_and_the_others_at_once(
+    world: JournaledWorld,
+) -> None:
+    edge = await world.edge(slow_bytes=64 * 1024, socket_send_bytes=16384)
+    slow = await websockets.connect(socket_url(edge), max_queue=1, ping_interval=None, max_size=None)
+    client = Frames(slow)
+    await client.receive()
+    answer = await opened(world, client, "s", "0")
+    slow.transport.pause_reading()
+    big = "x" * 20_000
+    for _ in range(200):
+        await answer.say(big)
+    async with frames(socket_url(edge)) as quick:
+        other = await opened(world, quick, "a", "ok", number=2)
+        await other.end()
+        await quick.until("finished", within_s=5)
+    assert await metric(edge, "streamway_edge_pauses_total") >= 1
+    await answer.end()
+    slow.transport.resume_reading()
+    seen = await client.until("finished", within_s=30)
+    assert text_of(seen) == big * 200
+    assert [frame["position"] for frame in seen if "position" in frame] == list(range(4, 205))
+    assert await metric(edge, "streamway_edge_slow_consumers_total") == 0
+    await slow.close()
+
+
+async def test_f3_a_reader_that_takes_nothing_is_closed_resumably(world: JournaledWorld) -> None:
+    edge = await world.edge(slow_bytes=64 * 1024, slow_client_s=0.5, socket_send_bytes=16384)
+    slow = await websockets.connect(socket_url(edge), max_queue=1, ping_interval=None, max_size=None)
+    client = Frames(slow)
+    await client.receive()
+    answer = await opened(world, client, "s", "0")
+    slow.transport.pause_reading()
+    for _ in range(100):
+        await answer.say("x" * 20_000)
+    async with asyncio.timeout(10):
+        while not await metric(edge, "streamway_edge_slow_consumers_total"):
+            await asyncio.sleep(0.1)
+    assert not world.router.cancelled
+    slow.transport.resume_reading()
+    last = answer.epoch, 3
+    with pytest.raises(websockets.ConnectionClosed):
+        while True:
+            frame = await client.receive(5)
+            last = answer.epoch, frame["position"]
+    assert slow.close_code == 4009
+    await answer.end()
+    async with client_of(edge, max_size=None) as (client, _):
+        await client.send(type="resume", id="s", generation=answer.id, after=f"{last[0]}-{last[1]}")
+        seen = await client.until("finished")
+    assert [f["position"] for f in seen if f["type"] == "token"] == list(range(last[1] + 1, 104))
+
+
+async def test_f3_a_slow_sse_reader_is_paused_too(world: JournaledWorld) -> None:
+    edge = await world.edge(slow_bytes=64 * 1024, socket_send_bytes=16384)
+    body = {"model": "simulated", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    request = await RawRequest.post(f"{url(edge)}/v1/chat/completions", body)
+    answer = await world.answer()
+    await answer.say("0")
+    assert await request.head() == 200
+    request.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    big = "y" * 20_000
+    for _ in range(200):
+        await answer.say(big)
+    assert await metric(edge, "streamway_edge_pauses_total") >= 1
+    await answer.end()
+    request.reader._transport.resume_reading()  # type: ignore[attr-defined]
+    text = ""
+    async for event in request.events():
+        if event != "[DONE]":
+            text += json.loads(event)["choices"][0]["delta"].get("content", "")
+    assert text == "0" + big * 200
+    request.cut()
+
+
+async def test_a_chat_stream_with_grace_goes_on_by_its_cursor(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    body = {"model": "simulated", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"x-streamway-on-disconnect": "grace", "Idempotency-Key": "k"}
+    request = await RawRequest.post(f"{url(edge)}/v1/chat/completions", body, headers)
+    answer = await world.answer()
+    assert answer.request.on_disconnect == common_pb2.ON_DISCONNECT_GRACE
+    assert answer.request.idempotency_key == "k"
+    await answer.say("one ")
+    assert await request.head() == 200
+    assert len(request.headers[RESTORE.lower()]) == 32
+    last = ""
+    async for chunk in request.chunks():
+        last = chunk.decode().split("id: ")[-1].split("\n")[0]
+        break
+    request.cut()
+    assert last == answer.cursor
+    await answer.say("two")
+    await answer.end()
+    seen, _ = await sse(f"{url(edge)}/v1/generations/{answer.id}/events", **{"Last-Event-ID": last})
+    assert text_of(seen) == "two"
+    assert not world.router.cancelled
+
+
+async def test_l1_going_away_tells_the_cursors_and_what_runs_can_be_resumed_elsewhere(world: JournaledWorld) -> None:
+    first, second = await world.edge(drain_grace_s=0.3), await world.edge()
+    async with client_of(first) as (client, _):
+        answer = await opened(world, client, "a", "x")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(first.drain())
+            going = (await client.until("going_away"))[-1]
+            assert going["live"] == [{"id": "a", "generation": answer.id, "cursor": answer.cursor}]
+            await asyncio.wait_for(client.socket.wait_closed(), 10)
+        assert client.socket.close_code == 1001
+    assert not world.router.cancelled
+    async with client_of(second) as (client, _):
+        await client.send(type="resume", id="a", generation=answer.id, after=going["live"][0]["cursor"])
+        await answer.say("y")
+        await answer.end()
+        assert text_of(await client.until("finished")) == "y"
+
+
+async def metric(edge: Edge, name: str) -> float:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{edge.operations_address}/metrics") as response,
+    ):
+        for line in (await response.text()).splitlines():
+            if line.startswith(name) and line[len(name)] in " {":
+                return float(line.rsplit(" ", 1)[1])
+    return 0.0
