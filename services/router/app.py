@@ -159,10 +159,11 @@ class RouterApp:
         if settings.workers:
             source = StaticSource(settings.workers, shared, valkey, clock)
             self._stack.push_async_callback(source.close)
-        ledger = Ledger()
+        ledger, probe = Ledger(), Probe(shared)
         registry = Registry(
             source,
             ledger,
+            probe,
             clock,
             metrics,
             poll_s=settings.poll_s,
@@ -194,7 +195,7 @@ class RouterApp:
             valkey,
             link,
             registry,
-            Probe(shared),
+            probe,
             clock,
             metrics,
             settings.id,
@@ -243,7 +244,7 @@ class RouterApp:
         mounted = [
             MountedService("streamway.v1.RouterService", servicer, router_pb2_grpc.add_RouterServiceServicer_to_server)
         ]
-        if settings.token_path == "relay":
+        if settings.relays:
             relay = RelayServicer(
                 locator,
                 registry,
@@ -299,7 +300,7 @@ class RouterApp:
         return {"address": self.address, "draining": "1" if self._draining else "0"}
 
     def _relayed_at(self) -> str:
-        return self.address if self._settings.token_path == "relay" else ""
+        return self.address if self._settings.relays else ""
 
     def _ready(self) -> str:
         if self._draining:

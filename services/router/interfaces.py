@@ -63,6 +63,14 @@ class WorkerSource(Protocol):
         ...
 
 
+class WorkerProbe(Protocol):
+    """Asks a worker itself."""
+
+    async def answers(self, address: str) -> bool:
+        """Whether a worker is there. Never raises."""
+        ...
+
+
 class AnswerCache(Protocol):
     """Answers given before."""
 

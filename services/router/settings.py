@@ -41,7 +41,10 @@ class RouterSettings(ServiceSettings):
     )
     poll_s: float = Field(default=0.5, gt=0, le=10, description="Seconds between two looks at the leases.")
     keep_workers_s: float = Field(
-        default=10.0, ge=0, le=600, description="Seconds the last known workers count while Valkey does not answer."
+        default=10.0,
+        ge=0,
+        le=600,
+        description="Seconds the last known workers count while Valkey does not answer; after that they are asked.",
     )
     load_factor: float = Field(
         default=1.25, ge=1.01, le=10, description="How far over its share of the tokens in flight a worker may go."
@@ -131,3 +134,8 @@ class RouterSettings(ServiceSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=3600, description="Seconds that relayed generations may go on after SIGTERM."
     )
+
+    @property
+    def relays(self) -> bool:
+        """Edges read through this router."""
+        return self.token_path == "relay"  # noqa: S105 — a path, no secret

@@ -24,6 +24,8 @@ config_app = typer.Typer(help="Show or check the settings of every service.", no
 keys_app = typer.Typer(help="Make API keys. Only their hashes are stored.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
+dead_app = typer.Typer(help="Tasks that brought down too many workers.", no_args_is_help=True)
+app.add_typer(dead_app, name="dead")
 
 _UP_EXAMPLES = """[bold]Examples[/bold]
 
@@ -47,6 +49,7 @@ _Router = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Router to talk to. Default: that of the mesh in --data-dir.")
 ]
 _Key = Annotated[str | None, typer.Option("--key", help="API key. Better in STREAMWAY_CLIENT_API_KEY.")]
+_Valkey = Annotated[str | None, typer.Option(metavar="URL", help="Valkey of the mesh.")]
 _DataDir = Annotated[Path | None, typer.Option(help="Data folder of the mesh. Default: ~/.local/share/streamway.")]
 
 
@@ -124,7 +127,7 @@ def chat(
 
 @app.command()
 def status(
-    valkey: Annotated[str | None, typer.Option(metavar="URL", help="Valkey of the mesh.")] = None,
+    valkey: _Valkey = None,
     key: _Key = None,
     data_dir: _DataDir = None,
 ) -> None:
@@ -148,6 +151,34 @@ def config_check() -> None:
     from services.supervisor.commands.config import check
 
     check()
+
+
+@dead_app.command("list")
+def dead_list(
+    model: Annotated[str | None, typer.Argument(help="Model to list. Default: how many each model has.")] = None,
+    valkey: _Valkey = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Lists dead tasks, with the workers that each was lost with."""
+    from services.supervisor.commands.dead import show
+
+    show(model, valkey, {"data_dir": data_dir})
+
+
+@dead_app.command("retry", epilog="[bold]Example[/bold]\n\n  streamway dead retry qwen3-8b")
+def dead_retry(
+    model: Annotated[str, typer.Argument(help="Model whose tasks to try again.")],
+    generation: Annotated[str | None, typer.Option(help="Only this one. Default: all.")] = None,
+    valkey: _Valkey = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Puts dead tasks into the pool of their model for one more try, under their own ids.
+
+    A worker ends what nobody reads when the grace is over: resume the generation to get its answer.
+    """
+    from services.supervisor.commands.dead import retry
+
+    retry(model, generation, valkey, {"data_dir": data_dir})
 
 
 @keys_app.command("new", epilog="[bold]Example[/bold]\n\n  streamway keys new --tenant acme")

@@ -481,6 +481,43 @@ class TestLife:
             await client.aclose()
             server.stop()
 
+    async def test_when_valkey_is_back_with_nothing_new_work_is_durable_again(self, tmp_path: Path) -> None:
+        server = ValkeyServer(tmp_path)
+        client = Redis.from_url(server.url)
+        try:
+            async with mesh(
+                client, server.url, workers=2, dispatch_timeout_s=0.5, poll_s=0.1, keep_workers_s=0.3
+            ) as made:
+                stream, hands = made.connect(), {worker.id: worker.hand for worker in made.workers}
+                durable = (await stream.first(await stream.open(ask("a")))).accepted
+                assert durable.durability == common_pb2.DURABILITY_RELAXED
+                server.stop()
+                await made.workers[0].server.stop()
+                await asyncio.sleep(1.5)
+                for text in "bcd":
+                    inline = await stream.open(ask(text))
+                    told = (await stream.first(inline)).accepted
+                    assert told.durability == common_pb2.DURABILITY_OFF
+                    assert told.worker == "w1", "a worker that does not answer gets nothing, though no lease says so"
+                    look = router_pb2.GetGenerationRequest(generation=inline)
+                    known = await made.stub.GetGeneration(look, metadata=made.metadata)
+                    assert (known.worker, known.durability) == ("w1", common_pb2.DURABILITY_OFF)
+                hand = hands["w1"]
+                await until(lambda: sum(command.HasField("inline_task") for command in hand.commands) == 3)
+                server = ValkeyServer(tmp_path)
+                async with asyncio.timeout(10):
+                    while True:
+                        await made.workers[1].lease.renew()
+                        again = await stream.open(ask("e"))
+                        if (await stream.first(again)).accepted.durability == common_pb2.DURABILITY_RELAXED:
+                            break
+                        await asyncio.sleep(0.1)
+                assert await client.exists(keys.response(again))
+                await stream.close()
+        finally:
+            await client.aclose()
+            server.stop()
+
     async def test_l1_a_drain_refuses_new_work_lets_relays_end_and_then_ends_the_streams(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:

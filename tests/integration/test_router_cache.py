@@ -17,6 +17,7 @@ from streamway.config import SharedSettings
 from streamway.errors import from_status
 from streamway.rpc import MeshServer, MountedService
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2, router_pb2
+from streamway.valkey import keys
 from tests.support.inference_service import finished, started, token
 from tests.support.router_mesh import Mesh, ask, mesh, until
 from tests.support.valkey_server import ValkeyServer
@@ -117,6 +118,15 @@ async def test_an_answer_is_stored_after_its_end_and_the_same_question_gets_it_a
         assert (events[0].accepted.route, events[0].accepted.worker, events[0].epoch) == ("cache", "", 0)
         usage = events[-1].finished.usage
         assert (usage.from_cache, usage.prompt_tokens, usage.completion_tokens) == (True, 3, 4)
+
+        assert events[0].accepted.durability == common_pb2.DURABILITY_RELAXED
+        call = made.stub.Resume(router_pb2.ResumeRequest(generation=second, cursor="0-3"), metadata=made.metadata)
+        rest = [event async for response in call for event in response.events]
+        assert [event.WhichOneof("event") for event in rest] == ["resumed", "token", "token", "finished"]
+        assert [event.position for event in rest] == [0, 5, 6, 7], "a hit is resumed like a live answer"
+        off = await stream.first(await stream.open(cold(durability=common_pb2.DURABILITY_OFF)))
+        assert (off.accepted.cache, off.accepted.durability) == ("exact", common_pb2.DURABILITY_OFF)
+        assert not await valkey.exists(keys.response(off.generation))
 
         other = await stream.first(await stream.open(cold(tenant="bolt")))
         assert other.accepted.cache == "miss", "the same words of another tenant never meet"

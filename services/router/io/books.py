@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.router.core.events import TERMINAL
 from services.router.core.ledger import Ledger
@@ -80,7 +80,8 @@ class Books:
         self._pool.client(place.address, place.worker).subscribe(ask.request.generation, AFTER_ACCEPTED, view, outcome)
 
     def hand_over(self, request: common_pb2.GenerationRequest, place: Place, created_ms: int) -> None:
-        """Gives a task to its worker on our stream."""
+        """Gives a task to its worker on our stream. `request` says by now that nothing of it will be kept."""
+        self._open[request.generation] = replace(self._open[request.generation], durability=request.durability)
         self._pool.client(place.address, place.worker).run(request, created_ms)
 
     def settle(self, generation: str) -> None:

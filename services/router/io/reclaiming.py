@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from services.router.core.departures import Departures
 from services.router.core.ring import select
-from services.router.io.probe import Probe
+from services.router.interfaces import WorkerProbe
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
 from streamway.errors import TooManyAttempts, to_status
@@ -74,7 +74,7 @@ class Reclaiming:
         valkey: Valkey,
         link: Link,
         registry: Registry,
-        probe: Probe,
+        probe: WorkerProbe,
         clock: Clock,
         metrics: RouterMetrics,
         me: str,

@@ -1,4 +1,4 @@
-"""The workers: looked up each half second, kept for a while when nobody can tell."""
+"""The workers: looked up each half second; while the store is away kept for a while, and then asked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.router.core.admission import is_full
 from services.router.core.ledger import Ledger
 from services.router.core.ring import Candidate, Ring
 from services.router.core.worker import Worker
-from services.router.interfaces import WorkerSource
+from services.router.interfaces import WorkerProbe, WorkerSource
 from services.router.metrics import RouterMetrics
 from streamway.runtime.clock import Clock
 
@@ -28,6 +28,7 @@ class Registry:
         self,
         source: WorkerSource,
         ledger: Ledger,
+        probe: WorkerProbe,
         clock: Clock,
         metrics: RouterMetrics,
         *,
@@ -38,6 +39,7 @@ class Registry:
     ) -> None:
         self._source = source
         self._ledger = ledger
+        self._probe = probe
         self._clock = clock
         self._metrics = metrics
         self._poll_s = poll_s
@@ -48,7 +50,7 @@ class Registry:
         # Found silent, with what their lease said then: no new work until they renew it.
         self._suspects: dict[str, float] = {}
         self._models_seen: dict[str, float] = {}
-        self._read_at = clock.monotonic()
+        self._read_at = self._asked_at = clock.monotonic()
         self.readable = False
         self.ring = Ring((), vnodes)
 
@@ -94,7 +96,7 @@ class Registry:
         return self._ledger.rate(workers)
 
     async def refresh(self) -> None:
-        """Looks once. What cannot be read keeps its last state for `keep_s`, then counts as gone."""
+        """Looks once. What cannot be read keeps its last state for `keep_s`, and from then on as long as it answers itself."""
         now = self._clock.monotonic()
         try:
             workers = await self._source.read()
@@ -102,9 +104,9 @@ class Registry:
             if self.readable:
                 _log.warning("workers_unreadable", problem=type(problem).__name__)
             self.readable = False
-            if now - self._read_at > self._keep_s and self._workers:
-                _log.warning("workers_forgotten", after_s=self._keep_s)
-                self._adopt([])
+            if now - max(self._read_at, self._asked_at) > self._keep_s and self._workers:
+                await self._ask()
+                self._asked_at = self._clock.monotonic()
             return
         self.readable, self._read_at = True, now
         self._adopt(workers)
@@ -114,6 +116,18 @@ class Registry:
         while True:
             await asyncio.sleep(self._poll_s)
             await self.refresh()
+
+    async def _ask(self) -> None:
+        """Keeps the workers that answer."""
+        there: dict[str, bool] = {}
+
+        async def ask(worker: Worker) -> None:
+            there[worker.id] = await self._probe.answers(worker.address)
+
+        async with asyncio.TaskGroup() as group:
+            for worker in self._workers.values():
+                group.create_task(ask(worker))
+        self._adopt([worker for worker in self._workers.values() if there[worker.id]])
 
     def _adopt(self, workers: list[Worker]) -> None:
         before = self._workers
