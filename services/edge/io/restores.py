@@ -91,6 +91,7 @@ class Restorable:
                 # An idempotency key attached it to an earlier one.
                 del self._kept[id_]
                 self._kept[generation.id] = kept
+                kept.written = None
                 yield ("HDEL", key, id_)
             cursor = generation.cursor
             if cursor != kept.written:

@@ -128,3 +128,86 @@ async def test_a_closed_outbox_and_its_owner_need_no_cycle_collector() -> None:
         assert ghost() is None
     finally:
         gc.enable()
+
+
+class Paused:
+    """What can be stopped: remembers being paused and going on."""
+
+    def __init__(self, able: bool = True) -> None:
+        self.able = able
+        self.calls: list[str] = []
+
+    def pause(self) -> bool:
+        self.calls.append("pause")
+        return self.able
+
+    def go_on(self) -> None:
+        self.calls.append("go_on")
+
+
+def pausable(transport: Transport, owner: Flusher, over: list[SlowConsumer], paused: Paused) -> Outbox:
+    return Outbox(cast("asyncio.Transport", transport), owner, "test", over.append, paused)
+
+
+async def test_what_has_a_channel_is_paused_and_goes_on_when_a_quarter_is_left() -> None:
+    transport, over, paused = Transport(), list[SlowConsumer](), Paused()
+    transport.stuck = True
+    box = pausable(transport, flusher(stuck_s=5), over, paused)
+    box.put(b"x" * 150)
+    assert paused.calls == ["pause"]
+    assert box.paused
+    transport.waiting = 30
+    await asyncio.sleep(0.15)
+    assert paused.calls == ["pause"]
+    transport.waiting = 25
+    await asyncio.sleep(0.15)
+    assert paused.calls == ["pause", "go_on"]
+    assert not box.paused
+    assert over == []
+
+
+async def test_one_batch_does_not_bring_more_than_may_wait() -> None:
+    transport, paused = Transport(), Paused()
+    transport.stuck = True
+    box = pausable(transport, flusher(), [], paused)
+    for _ in range(20):
+        if box.paused:
+            break
+        box.put(b"x" * 30)
+    assert transport.waiting <= 130
+
+
+async def test_a_paused_client_that_takes_something_is_kept_and_one_that_takes_nothing_is_closed() -> None:
+    transport, over, paused = Transport(), list[SlowConsumer](), Paused()
+    transport.stuck = True
+    box = pausable(transport, flusher(stuck_s=0.3), over, paused)
+    box.put(b"x" * 200)
+    for _ in range(4):
+        await asyncio.sleep(0.2)
+        transport.waiting -= 10
+    assert over == []
+    await asyncio.sleep(0.6)
+    assert len(over) == 1
+    assert paused.calls == ["pause"]
+
+
+async def test_what_cannot_be_paused_keeps_its_old_rule() -> None:
+    transport, over, paused = Transport(), list[SlowConsumer](), Paused(able=False)
+    transport.stuck = True
+    box = pausable(transport, flusher(slow_s=0.2), over, paused)
+    box.put(b"x" * 200)
+    box.flush()
+    assert not box.paused
+    await asyncio.sleep(0.5)
+    assert len(over) == 1
+
+
+async def test_a_paused_client_that_leaves_is_forgotten() -> None:
+    transport, over, paused = Transport(), list[SlowConsumer](), Paused()
+    transport.stuck = True
+    box = pausable(transport, flusher(stuck_s=0.1), over, paused)
+    box.put(b"x" * 200)
+    box.close()
+    await asyncio.sleep(0.3)
+    assert over == []
+    assert paused.calls == ["pause"]
