@@ -29,6 +29,8 @@ from streamway.journal.reading import Read
 from streamway.v1 import common_pb2
 from streamway.valkey.session import Session
 
+# The first page is small: when many resume at once, each gets its next token soon.
+_FIRST_PAGE: Final = 8
 _PAGE: Final = 500
 
 Announce = Callable[[common_pb2.Resumed], None]
@@ -64,7 +66,7 @@ class CatchingUp:
 
         Raises LinkLost or StoreRefused.
         """
-        limit = _PAGE
+        limit = _FIRST_PAGE
         while wanted():
             cursor = self._merger.cursor
             read = await read_channel(session, self._generation, cursor, self._merger.line, limit)

@@ -39,6 +39,10 @@ class Kind(StrEnum):
     END = "end"
 
 
+_PLAIN: Final = [b"kind", b"first", b"payload"]
+_KINDS: Final = {kind.value.encode(): kind for kind in (Kind.ACCEPTED, Kind.TOKENS, Kind.END)}
+
+
 class Begin(NamedTuple):
     """What a `begin` says beside its payload.
 
@@ -77,6 +81,12 @@ class Entry(NamedTuple):
     @classmethod
     def parse(cls, id_: bytes, fields: Sequence[bytes]) -> Entry:
         """Reads one element of a reply of XRANGE. Raises ValueError when it is not one of ours."""
+        if len(fields) == 6 and fields[::2] == _PLAIN:
+            # A resume reads thousands of these.
+            kind = _KINDS.get(fields[1])
+            if kind is not None:
+                epoch, _, last = id_.partition(b"-")
+                return cls(int(epoch), int(fields[3]), int(last), kind, fields[5])
         values = dict(zip(fields[::2], fields[1::2], strict=True))
         epoch, _, last = id_.partition(b"-")
         try:
