@@ -129,7 +129,14 @@ class Edge:
         response_store = ResponseStore(store, settings.response_keep_s)
         streams = ResponseStreams(flusher, wheel, metrics, settings)
         responses = ResponsesSurface(
-            gate, ResponsesDesk(desk, response_store, scope), response_store, streams, restores, metrics, settings, limit
+            gate,
+            ResponsesDesk(desk, response_store, scope),
+            response_store,
+            streams,
+            restores,
+            metrics,
+            settings,
+            limit,
         )
         models = ModelsSurface(gate, routers)
         console = ConsoleSurface(gate, STATIC)
