@@ -56,8 +56,8 @@ class StreamReader:
         self.done: asyncio.Future[None] = loop.create_future()
 
     async def begun(self, hold_s: float, most_s: float) -> None:
-        """Returns when the engine has said something, or `hold_s` after the mesh took the request, or `most_s` after it was asked:
-        then the client needs a sign of life more than a status. Raises an error that came first."""
+        """Returns when the engine has said something, or `hold_s` after the mesh took the request, or `most_s` after it was
+        asked: then the client needs a sign of life more than a status. Raises an error that came first."""
         await asyncio.wait({self._accepted}, timeout=most_s)
         if self.accepted is not None:
             await asyncio.wait({self._spoken}, timeout=min(hold_s, most_s))
