@@ -216,6 +216,35 @@ async def test_a_killed_worker_is_taken_over_and_the_page_is_told(
     await mesh.restarted(worker, pid, 60)
 
 
+async def test_another_page_gets_everything_back_by_the_restore_id(
+    mesh: MeshProcesses, proxy: Proxy, page: Page
+) -> None:
+    await ask(page, proxy, "restore me")
+    await spoken(page)
+    restore_id = await page.evaluate("client.restoreId")
+    await page.goto(f"{proxy.url}/answer.js")
+    await page.evaluate(
+        """async (id) => {
+          const { StreamwayClient } = await import("/streamway.js");
+          const client = new StreamwayClient();
+          window.text = "";
+          window.ended = null;
+          client.addEventListener("restored", async ({ detail }) => {
+            for await (const event of detail) {
+              if (event.type === "token") text += event.text;
+              ended = event.type;
+            }
+            ended += "!";
+          });
+          client.restore(id);
+          client.connect();
+        }""",
+        restore_id,
+    )
+    await page.wait_for_function("() => ended === 'finished!'", timeout=MS)
+    assert await page.evaluate("text") == simulated_answer("restore me", TOKENS)
+
+
 async def test_a_cancel_gets_through_on_every_way(mesh: MeshProcesses, proxy: Proxy, page: Page) -> None:
     for blocked in (False, True):
         proxy.no_upgrades = blocked
