@@ -20,6 +20,7 @@ from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import Backend
 from streamway.errors import ContextLengthExceeded, EngineFailed, EngineRejected, Malformed
+from streamway.journal import ChoiceSoFar
 from streamway.runtime.process import StartError
 from streamway.simulation.settings import SimulationSettings
 from streamway.v1 import common_pb2
@@ -288,6 +289,54 @@ async def test_an_answer_goes_on_exactly_where_it_was_cut(simulated: Engine) -> 
         rest = await simulated.run(messages=messages, max_tokens=30 - cut, seed=3)
         assert partial + rest.text() == text
         assert rest.finish_reasons() == {0: "length"}
+
+
+async def goes_on(engine: Engine, whole: RecordingSink, cut: int, **body: object) -> RecordingSink:
+    """A second call behind the first `cut` pieces of an answer."""
+    made = whole.pieces[:cut]
+    so_far = ChoiceSoFar(text="".join(piece.text for piece in made), units=len(made))
+    sink = RecordingSink()
+    engine.backend.call(engine.request(**body), sink, so_far)  # type: ignore[arg-type]
+    return await sink.wait()
+
+
+async def test_another_call_goes_on_exactly_where_the_first_was_cut(simulated: Engine) -> None:
+    asked = {"prompt": "Go on.", "max_tokens": 30, "seed": 3}
+    whole = await simulated.run(**asked)  # type: ignore[arg-type]
+    assert whole.usage is not None
+    for cut in (1, 7, 29):
+        rest = await goes_on(simulated, whole, cut, **asked)
+        made = "".join(piece.text for piece in whole.pieces[:cut])
+        assert made + rest.text() == whole.text()
+        assert rest.finish_reasons() == {0: "length"}
+        assert rest.usage is not None
+        assert rest.usage.completion_tokens == whole.usage.completion_tokens
+
+
+async def test_a_client_that_began_the_answer_itself_gets_the_rest_of_that(simulated: Engine) -> None:
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "I never said that"}]
+    asked = {"messages": messages, "max_tokens": 12}
+    whole = await simulated.run(**asked)  # type: ignore[arg-type]
+    rest = await goes_on(simulated, whole, 5, **asked)
+    assert rest.error is None
+    assert len(rest.pieces) == 7
+
+
+async def test_a_real_engine_goes_on_with_a_text_and_counts_it(engine: Engine) -> None:
+    asked = {"prompt": "Count from one to twenty in words.", "max_tokens": 24, "temperature": 0}
+    whole = await engine.run(**asked)  # type: ignore[arg-type]
+    cut = 12
+    rest = await goes_on(engine, whole, cut, **asked)
+    assert rest.error is None
+    made = "".join(piece.text for piece in whole.pieces[:cut])
+    # Without randomness what follows is what would have followed.
+    assert made + rest.text() == whole.text()
+    assert rest.finish_reasons() == {0: "length"}
+    assert whole.usage is not None
+    assert rest.usage is not None
+    assert rest.usage.completion_tokens == 24
+    # What an engine makes of a text is not what it made the text of, token by token.
+    assert abs(rest.usage.prompt_tokens - whole.usage.prompt_tokens) <= 8
 
 
 @pytest.mark.parametrize(("status", "kind"), [(400, EngineRejected), (429, EngineRejected), (500, EngineFailed)])

@@ -28,8 +28,7 @@ class Gate:
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
-        # Flushes, each with its last position.
-        self._waiting: deque[tuple[int, Sequence[Kept]]] = deque()
+        self._waiting: deque[Kept] = deque()
         self._last = 0
         # The store is silent, and events go out without it.
         self.loose = False
@@ -39,25 +38,28 @@ class Gate:
         """Something is held back."""
         return bool(self._waiting)
 
-    def put(self, last: int, events: Sequence[Kept]) -> Sequence[Kept]:
-        """Takes the next flush, up to position `last`; gives what may go out now."""
-        self._last = last
+    def put(self, events: Sequence[Kept]) -> Sequence[Kept]:
+        """Takes the next flush; gives what may go out now."""
+        self._last = events[-1][0]
         if self.loose:
             return [(position, raw + NOT_DURABLE) for position, raw in events]
-        self._waiting.append((last, events))
+        self._waiting.extend(events)
         return _NOTHING
 
     def confirmed(self, position: int) -> Sequence[Kept]:
         """Everything up to `position` is in the channel; gives what may go out now."""
+        waiting = self._waiting
         if self.loose:
             self.loose = position < self._last
             return _NOTHING
-        waiting = self._waiting
         if not waiting or waiting[0][0] > position:
             return _NOTHING
-        events = waiting.popleft()[1]
+        first = waiting.popleft()
+        if not waiting or waiting[0][0] > position:
+            return (first,)
+        events = [first]
         while waiting and waiting[0][0] <= position:
-            events = [*events, *waiting.popleft()[1]]
+            events.append(waiting.popleft())
         return events
 
     def unanswered(self) -> Sequence[Kept]:
@@ -65,6 +67,6 @@ class Gate:
         if self._strict or not self._waiting:
             return _NOTHING
         self.loose = True
-        events = [(position, raw + NOT_DURABLE) for _, flush in self._waiting for position, raw in flush]
+        events = [(position, raw + NOT_DURABLE) for position, raw in self._waiting]
         self._waiting.clear()
         return events

@@ -120,7 +120,7 @@ class Transcript:
         return self.keep(((event.position, event.SerializeToString()),))
 
     def keep(self, events: Sequence[Kept]) -> int:
-        """Keeps more events; returns the bytes they take. Per-token path."""
+        """Keeps more events; returns the bytes they take."""
         added = 0
         for position, raw in events:
             self.events.append(raw)
@@ -187,7 +187,13 @@ class Memory:
 
     def keep(self, transcript: Transcript, events: Sequence[Kept]) -> int:
         """The same for events that are serialised already."""
-        added = transcript.keep(events)
+        # `Transcript.keep` written out: per-token path.
+        kept, positions, added = transcript.events, transcript.positions, 0
+        for position, raw in events:
+            kept.append(raw)
+            positions.append(position)
+            added += len(raw) + _OVERHEAD_BYTES
+        transcript.bytes += added
         self.bytes += added
         if transcript.bytes > self._generation_bytes or self.bytes > self._most_bytes:
             self._make_room(transcript)

@@ -35,6 +35,12 @@ def generation_stamp(generation: str) -> bytes:
     return b"\x12" + varint(len(name)) + name
 
 
+def framed(raw: bytes) -> bytes:
+    """An event as the only one of a response, or of a journal's payload, where field 1 are the events too."""
+    length = len(raw)
+    return (_HEADS[length] if length < _FEW else b"\x0a" + varint(length)) + raw
+
+
 def head(length: int) -> bytes:
     """What stands before a stamped event of this length."""
     return _HEADS[length] if length < _FEW else b"\x0a" + varint(length)

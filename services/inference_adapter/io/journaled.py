@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from services.inference_adapter.core.continuation import Complete, Continue, Refuse, judge, made_tokens
 from services.inference_adapter.core.delivery import Gate, Kept
 from services.inference_adapter.core.memory import Gone, Transcript
-from services.inference_adapter.core.wire import head
+from services.inference_adapter.core.wire import framed
 from services.inference_adapter.io.generation import Generation, State, Workplace
 from services.inference_adapter.io.journaling import Journaling, place_of
 from streamway.errors import (
@@ -52,6 +52,12 @@ class Phase(Enum):
     ENDING = "ending"  # its end is cut, and not confirmed
     LEAVING = "leaving"
     GONE = "gone"
+
+
+# On the per-token path a name of the module costs less than one of an enum.
+_ENDING: Final = Phase.ENDING
+_END: Final = Kind.END
+_TOKENS: Final = Kind.TOKENS
 
 
 class JournaledGeneration(Generation):
@@ -176,18 +182,16 @@ class JournaledGeneration(Generation):
         events = numbering.take()
         if not events or writing is None:
             return 0, 0
-        kept: list[Kept] = []
-        payload: list[bytes] = []
-        for event in events:
-            raw = event.SerializeToString()
-            kept.append((event.position, raw))
-            # The journal's payload has its events in field 1, as the answers of Attach have.
-            payload.append(head(len(raw)))
-            payload.append(raw)
         last = numbering.position
-        kind = Kind.END if self._phase is Phase.ENDING else Kind.TOKENS
-        ready = self._gate.put(last, kept)
-        writing.append(kind, last, b"".join(payload))
+        kept: Sequence[Kept]
+        if len(events) == 1:
+            raw = events[0].SerializeToString()
+            kept, payload = ((last, raw),), framed(raw)
+        else:
+            kept = [(event.position, event.SerializeToString()) for event in events]
+            payload = b"".join([framed(raw) for _, raw in kept])
+        ready = self._gate.put(kept)
+        writing.append(_END if self._phase is _ENDING else _TOKENS, last, payload)
         if ready:
             self._deliver(ready)
         return units, len(events)
@@ -210,7 +214,8 @@ class JournaledGeneration(Generation):
 
     def confirmed(self, position: int) -> None:
         """Per-token path."""
-        self._unanswered_since = None
+        if self._unanswered_since is not None:
+            self._unanswered_since = None
         ready = self._gate.confirmed(position)
         if ready:
             self._deliver(ready)
@@ -398,7 +403,7 @@ class JournaledGeneration(Generation):
         if self._left:
             return
         memory, transcript = self._place.memory, self.transcript
-        if self._phase is Phase.ENDING and events[-1][0] == self._numbering.position:
+        if self._phase is _ENDING and events[-1][0] == self._numbering.position:
             # Readers that are told of the events below must see that they were the last.
             memory.end(transcript, self._place.clock.monotonic())
         added = memory.keep(transcript, events)
