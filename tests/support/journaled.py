@@ -71,10 +71,17 @@ class Answer:
             if live:
                 self.worker.push(self.id, event)
 
-    async def end(self, *, live: bool = True) -> None:
+    async def put(self, event: common_pb2.Event) -> None:
+        """An event made by the test, as an entry of its own."""
+        first = event.first_position or event.position
+        self.position = event.position
+        await self._add(Entry(self.epoch, first, event.position, Kind.TOKENS, encode_events([event])))
+        self.worker.push(self.id, event)
+
+    async def end(self, *, live: bool = True, **usage: int) -> None:
         """It ends well."""
         self.position += 1
-        event = finished(self.position, self.epoch, prompt_tokens=3, completion_tokens=2)
+        event = finished(self.position, self.epoch, **(usage or {"prompt_tokens": 3, "completion_tokens": 2}))
         await self._add(Entry(self.epoch, self.position, self.position, Kind.END, encode_events([event])))
         if live:
             self.worker.push(self.id, event)
