@@ -185,7 +185,6 @@ class RouterApp:
         )
         self._stack.push_async_callback(cache.close)
         records = Records(valkey, self._scope, clock)
-        books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes)
         link, blocking = Link(url, clock), Link(url, clock, reply_timeout_s=_BLOCKING_REPLY_S)
         follower = Follower(blocking, link)
         finished_ttl_ms = int(settings.channel_finished_ttl_s * 1000)
@@ -204,6 +203,7 @@ class RouterApp:
             factor=settings.load_factor,
             floor=settings.load_floor,
         )
+        books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint)
         locator = Locator(journal, registry, books, clock, self._relayed_at, reclaiming.hint, settings.id)
         ports = ReaderPorts(pool, link, locator, self._scope, follower, takeover_wait_s=settings.takeover_wait_s)
         # How a generation is opened, outermost first: Admitting → Attaching → Caching → Placing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamway.errors import StreamwayError, to_status
-from streamway.journal import Entry, Kind, encode_events
+from streamway.journal.entries import Entry, Kind, encode_events
 from streamway.v1 import cache_pb2, common_pb2
 
 TERMINAL = ("finished", "error")

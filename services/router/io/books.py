@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from services.router.core.events import TERMINAL
@@ -47,6 +48,7 @@ class Books:
         clock: Clock,
         metrics: RouterMetrics,
         most_bytes: int,
+        suspect: Callable[[str], None],
     ) -> None:
         self._ledger = ledger
         self._pool = pool
@@ -54,6 +56,7 @@ class Books:
         self._clock = clock
         self._metrics = metrics
         self._most_bytes = most_bytes
+        self._suspect = suspect
         self._open: dict[str, Booked] = {}
 
     def __contains__(self, generation: str) -> bool:
@@ -76,7 +79,7 @@ class Books:
     def follow(self, ask: Ask, place: Place) -> None:
         """Waits for the end of a dispatched generation."""
         view = View.VIEW_COMPLETE if ask.keep else View.VIEW_OUTCOME
-        outcome = _Outcome(self, ask.request, ask.keep, self._most_bytes)
+        outcome = _Outcome(self, ask.request, place.worker, ask.keep, self._most_bytes)
         self._pool.client(place.address, place.worker).subscribe(ask.request.generation, AFTER_ACCEPTED, view, outcome)
 
     def hand_over(self, request: common_pb2.GenerationRequest, place: Place, created_ms: int) -> None:
@@ -102,6 +105,11 @@ class Books:
         """Passes a cancel on to a worker, whether or not the books know the generation."""
         self._pool.client(place.address, place.worker).cancel(generation)
 
+    def lost(self, generation: str, worker: str) -> None:
+        """Its worker is gone. If another goes on with it, that one reports its load itself."""
+        self._suspect(worker)
+        self.settle(generation)
+
     def store(self, request: common_pb2.GenerationRequest, events: list[common_pb2.Event]) -> None:
         """Offers an answer to the cache."""
         self._cache.store(request, events)
@@ -110,8 +118,11 @@ class Books:
 class _Outcome:
     """An AttachSink that settles, and stores what is to be stored."""
 
-    def __init__(self, books: Books, request: common_pb2.GenerationRequest, keep: bool, most_bytes: int) -> None:
+    def __init__(
+        self, books: Books, request: common_pb2.GenerationRequest, worker: str, keep: bool, most_bytes: int
+    ) -> None:
         self._books = books
+        self._worker = worker
         self._generation = request.generation
         self._request = request if keep else None
         self._left_bytes = most_bytes
@@ -131,8 +142,7 @@ class _Outcome:
                 self._books.store(self._request, self._events)
 
     def lost(self, error: StreamwayError, delivered_until: int) -> None:
-        """If another worker goes on, that one reports its load itself."""
-        self._books.settle(self._generation)
+        self._books.lost(self._generation, self._worker)
 
     def gap(self) -> None:
         """The worker has not all of the answer, so it is not stored."""

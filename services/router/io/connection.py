@@ -133,12 +133,13 @@ class Connection:
         self.finish()
 
     def leave(self) -> None:
-        """The caller is gone. What was not accepted yet is cancelled, since nothing was promised; what was relayed lives on for
-        its grace if it has one, else it is cancelled. What an edge reads elsewhere lives on."""
+        """The caller is gone. What was relayed lives on for its grace if it has one, else it is cancelled; what was to be relayed
+        and was not accepted yet is cancelled, since nothing was promised. What is read elsewhere lives on: whoever asked for
+        it may ask another router, under the same id."""
         self._left = True
         self.outbox.end()
         for live in self._live.values():
-            live.ask.cancelled = True
+            live.ask.cancelled = live.ask.cancelled or live.relayed or not live.grace
             self._stop(live, cancel=not live.grace)
         self._live = {
             generation: live for generation, live in self._live.items() if live.place is None and live.reader is None
