@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from streamway.attach import AttachClient
 from streamway.config import SharedSettings
 from streamway.errors import StreamwayError
+from streamway.journal import Cursor
 from streamway.rpc import mesh_metadata, open_channel
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.tasks import TaskScope
@@ -44,6 +45,9 @@ class Reader:
 
     def lost(self, error: StreamwayError, delivered_until: int) -> None:
         self.end = "lost"
+
+    def gap(self) -> None:
+        self.end = "gap"
 
 
 @contextlib.contextmanager
@@ -91,7 +95,7 @@ async def test_killing_the_router_stalls_no_stream_that_is_read_from_a_worker(
             assert accepted.source, stream.events
             client = AttachClient(accepted.source, accepted.worker, shared, scope)
             reader = Reader()
-            client.subscribe(request.generation, 1, View.VIEW_LIVE, reader)
+            client.subscribe(request.generation, Cursor(0, 1), View.VIEW_LIVE, reader)
             await until(lambda: len(reader.positions) > 10, 10)
 
             os.kill(router.pid, signal.SIGKILL)
