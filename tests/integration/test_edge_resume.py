@@ -483,6 +483,23 @@ async def test_f3_a_slow_sse_reader_is_paused_too(world: JournaledWorld) -> None
     request.cut()
 
 
+async def test_f3_a_long_answer_is_replayed_piece_by_piece(world: JournaledWorld) -> None:
+    edge = await world.edge(slow_bytes=16 * 1024)
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "0")
+        await answer.say(*["z" * 5_000] * 100, live=False)
+        await answer.end(live=False)
+    seen, _ = await sse(f"{url(edge)}/v1/generations/{answer.id}/events")
+    assert text_of(seen) == "0" + "z" * 500_000
+    assert [frame["position"] for frame in seen if "position" in frame] == list(range(1, 105))
+    text, cursor, done, polls = "", "0-0", False, 0
+    while not done:
+        _, _, body = await call("GET", f"{url(edge)}/v1/generations/{answer.id}/events?after={cursor}")
+        text, cursor, done, polls = text + text_of(body["events"]), body["cursor"], body["done"], polls + 1
+    assert text == "0" + "z" * 500_000
+    assert polls > 10
+
+
 async def test_a_chat_stream_with_grace_goes_on_by_its_cursor(world: JournaledWorld) -> None:
     edge = await world.edge()
     body = {"model": "simulated", "stream": True, "messages": [{"role": "user", "content": "hi"}]}

@@ -182,28 +182,23 @@ class GenerationJson:
             queued_ms=event.started.queued_ms,
         )
 
-    def piece(self, event: common_pb2.Event) -> bytes:
-        """A piece of the answer; empty when the event says only that a choice ended. Per-token path."""
-        token = event.token
-        if not token.text and not token.raw_delta and token.HasField("choice_finished"):
-            return b""
+    def piece(self, event: common_pb2.Event, token: common_pb2.Token) -> bytes:
+        """A piece of the answer; `token` is the event's. Per-token path."""
         body = self._token % (token.choice, event.position)
-        if event.first_position and event.first_position != event.position:
-            body += b',"first_position":%d' % event.first_position
+        first = event.first_position
+        if first and first != event.position:
+            body += b',"first_position":%d' % first
         if token.raw_delta:
             body += b',"raw_delta":' + token.raw_delta
         if event.not_durable:
             body += b',"not_durable":true'
         return body + b',"text":' + _encode(token.text) + b"}"
 
-    def choice_finished(self, event: common_pb2.Event) -> bytes:
-        """That the choice ended with this piece; empty when it did not. Without a piece it has the position itself."""
-        token = event.token
-        if not token.HasField("choice_finished"):
-            return b""
+    def last_piece(self, event: common_pb2.Event, token: common_pb2.Token) -> list[bytes]:
+        """The piece with which a choice ended, if there is one, and that it did. Without a piece that has the position."""
         alone = not token.text and not token.raw_delta
         first = event.first_position or None
-        return json_object(
+        end = json_object(
             type="choice_finished",
             id=self._id,
             choice=token.choice,
@@ -211,6 +206,7 @@ class GenerationJson:
             first_position=first if alone and first != event.position else None,
             finish_reason=token.choice_finished.finish_reason,
         )
+        return [end] if alone else [self.piece(event, token), end]
 
     def taken_over(self, event: common_pb2.Event) -> bytes:
         """Another worker goes on."""
@@ -277,11 +273,10 @@ class GenerationFrames:
 
     def token(self, event: common_pb2.Event) -> bytes:
         """A piece of the answer, with `choice_finished` behind it where the choice ended. Per-token path."""
-        piece = self._piece(event)
-        frame = text_frame(piece) if piece else b""
-        if event.token.HasField("choice_finished"):
-            return frame + text_frame(self._json.choice_finished(event))
-        return frame
+        token = event.token
+        if token.HasField("choice_finished"):
+            return b"".join(map(text_frame, self._json.last_piece(event, token)))
+        return text_frame(self._piece(event, token))
 
     def other(self, event: common_pb2.Event, kind: str, traceparent: str = "") -> bytes:
         """Anything else; empty for what clients are not told."""

@@ -15,7 +15,7 @@ from services.edge.core.commands import Live
 from services.edge.core.openai_chunks import PING
 from services.edge.core.ws_frames import GenerationJson, going_away_object
 from services.edge.io.chat_readers import settle
-from services.edge.io.outbox import Outbox
+from services.edge.io.outbox import Outbox, Pausing
 from streamway.errors import GoingAway, StreamwayError, from_status
 from streamway.journal.cursor import START, Cursor
 from streamway.v1 import common_pb2
@@ -29,29 +29,34 @@ class _JsonReader:
 
     def __init__(self, generation: str, after: Cursor) -> None:
         self.id = generation
-        self.cursor = after
+        self._at: tuple[int, int] = after
         self.began = False
         # The client had the end before.
         self.nothing_new = False
         self.failed: StreamwayError | None = None
         self._json = GenerationJson(generation)
 
+    @property
+    def cursor(self) -> Cursor:
+        """Of the last event."""
+        return Cursor(*self._at)
+
     def objects(self, event: common_pb2.Event, kind: str) -> list[bytes]:
         """The objects of one event. Per-token path."""
         if kind == "token":
-            self.cursor = Cursor(event.epoch, event.position)
-            piece, end = self._json.piece(event), b""
-            if event.token.HasField("choice_finished"):
-                end = self._json.choice_finished(event)
-            return [body for body in (piece, end) if body]
+            self._at = (event.epoch, event.position)
+            token = event.token
+            if token.HasField("choice_finished"):
+                return self._json.last_piece(event, token)
+            return [self._json.piece(event, token)]
         if event.position:
-            if kind in _OVER and self.cursor.position >= event.position:
+            if kind in _OVER and self._at[1] >= event.position:
                 self.nothing_new = True
-            self.cursor = Cursor(event.epoch, event.position)
+            self._at = (event.epoch, event.position)
         elif kind == "resumed":
-            self.cursor = Cursor.parse(event.resumed.after) if event.resumed.after else START
+            self._at = Cursor.parse(event.resumed.after) if event.resumed.after else START
         elif kind == "diverged":
-            self.cursor = Cursor.parse(event.diverged.at)
+            self._at = Cursor.parse(event.diverged.at)
         elif kind == "error":
             problem = from_status(event.error.status)
             if isinstance(problem, GoingAway):
@@ -66,13 +71,16 @@ class _JsonReader:
 
 
 class EventStreamReader(_JsonReader):
-    """Writes a generation as server-sent events. Until `send_to` what comes is kept, up to one page of the channel."""
+    """Writes a generation as server-sent events. Until `send_to` what comes is kept, up to `most_bytes`; then `pausing` waits."""
 
-    def __init__(self, generation: str, after: Cursor) -> None:
+    def __init__(self, generation: str, after: Cursor, most_bytes: int) -> None:
         super().__init__(generation, after)
         loop = asyncio.get_running_loop()
+        self.pausing: Pausing | None = None
         self._outbox: Outbox | None = None
         self._held: list[bytes] = []
+        self._room = most_bytes
+        self._put = self._hold
         self._first: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[None] = loop.create_future()
 
@@ -85,28 +93,38 @@ class EventStreamReader(_JsonReader):
     def send_to(self, outbox: Outbox) -> None:
         """From now on events are written, first those that were kept."""
         self._outbox = outbox
-        for data in self._held:
+        held, self._held = self._held, []
+        self._put = outbox.put
+        for data in held:
             outbox.put(data)
-        self._held.clear()
+        outbox.flush()
+        if self._room < 0 and self.pausing is not None and not outbox.paused:
+            self.pausing.go_on()
 
     def event(self, event: common_pb2.Event, kind: str) -> None:
         """The next event. Per-token path."""
         bodies = self.objects(event, kind)
         if bodies:
-            data = b"id: %d-%d\ndata: %b\n\n" % (*self.cursor, bodies[-1])
+            data = b"id: %d-%d\ndata: %b\n\n" % (*self._at, bodies[-1])
             if len(bodies) > 1:
                 data = b"data: %b\n\n" % bodies[0] + data
-            if self._outbox is not None:
-                self._outbox.put(data)
-            else:
-                self._held.append(data)
-        if kind == "resumed":
+            self._put(data)
+        if kind == "token":
+            if self._outbox is None:
+                settle(self._first)
+        elif kind == "resumed":
             # The end, for a client that had it already, follows at once.
             asyncio.get_running_loop().call_later(_FOLLOWS_S, settle, self._first)
         else:
             settle(self._first)
         if kind in _OVER:
             settle(self.done)
+
+    def _hold(self, data: bytes) -> None:
+        self._held.append(data)
+        self._room -= len(data)
+        if self._room < 0 and self.pausing is not None:
+            self.pausing.pause()
 
     def beat(self) -> None:
         """A comment, which clients skip and which keeps proxies from cutting the stream."""

@@ -75,7 +75,7 @@ class GenerationsSurface:
         self._metrics = metrics
         self._most_silent_s = settings.heartbeat_s / 2
         self._poll_wait_s = settings.poll_wait_s
-        self._poll_bytes = settings.slow_bytes
+        self._most_bytes = settings.slow_bytes
         self._by_address = settings.session_by_address
         self._max_message_bytes = max_message_bytes
 
@@ -149,7 +149,7 @@ class GenerationsSurface:
         wait_s = self._wait_s(request)
         tenant = caller.identity.tenant
         restorable = await self._restores.join(restore_id_of(request), tenant)
-        reader = PollReader(id_, after, self._poll_bytes)
+        reader = PollReader(id_, after, self._most_bytes)
         generation = self._desk.resume(id_, tenant, after, reader, _POLL)
         self._metrics.connections.labels(_POLL).inc()
         try:
@@ -167,8 +167,8 @@ class GenerationsSurface:
     async def _stream(self, request: web.Request, caller: Caller, id_: str, after: Cursor) -> web.StreamResponse:
         tenant = caller.identity.tenant
         restorable = await self._restores.join(restore_id_of(request), tenant)
-        reader = EventStreamReader(id_, after)
-        generation = self._desk.resume(id_, tenant, after, reader, _SSE)
+        reader = EventStreamReader(id_, after, self._most_bytes)
+        generation = reader.pausing = self._desk.resume(id_, tenant, after, reader, _SSE)
         self._metrics.connections.labels(_SSE).inc()
         outbox: Outbox | None = None
         try:
