@@ -17,7 +17,6 @@ from streamway.v1.inference_pb2 import View
 from tests.support.inference_service import HandServer, HandWorker, failed, finished, started, token
 from tests.support.ports import free_port
 
-
 # What comes next is position 2 of the first engine call.
 BEGUN = Cursor(1 << 20, 1)
 
