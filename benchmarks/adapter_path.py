@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import SecretStr
+
 from services.inference_adapter.__main__ import tune_collector
 from services.inference_adapter.app import Adapter
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
@@ -124,7 +126,7 @@ async def measure(url: str, streams: int, rate: float, seconds: float) -> dict[s
     valkey = await connect(url)
     engine = MetronomeEngine(streams * len(_MODES))
     settings = AdapterSettings(worker=_WORKER, port=0, operations_port=0, orphan_grace_s=3600)
-    adapter = Adapter(settings, SharedSettings(valkey_url=url), engine)
+    adapter = Adapter(settings, SharedSettings(valkey_url=SecretStr(url)), engine)
     await adapter.start()
     found: dict[str, list[float]] = {name: [] for name in _MODES}
     readers: list[multiprocessing.context.SpawnProcess] = []

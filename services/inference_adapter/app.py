@@ -24,6 +24,7 @@ from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.dismissals import Dismissals
+from services.inference_adapter.io.draining import Drain
 from services.inference_adapter.io.engine_monitor import EngineMonitor
 from services.inference_adapter.io.fallback_reclaimer import FallbackReclaimer
 from services.inference_adapter.io.fanout.attach import AttachLimits
@@ -57,8 +58,6 @@ _log = structlog.get_logger("adapter")
 _TICK_S = 0.1
 # How long registering may take before the start is given up.
 _REGISTER_S = 10.0
-# How long readers get for what is left in their streams when everything has ended.
-_LAST_WORDS_S = 2.0
 
 
 class Adapter:
@@ -114,33 +113,15 @@ class Adapter:
 
     async def drain(self) -> None:
         """Tells everybody, takes what routers still send until they have noticed, and lets accepted work end."""
-        settings, now = self._settings, self._clock.monotonic
         self._draining = self._servicer.draining = True
         self._waiting_for = "draining"
         self._lane_loop.leave_the_pool()
         await self._server.serving(False)
         await self._renew_lease()
-        begun = now()
         _log.info("draining", running=self._worker.window.running, queued=self._worker.window.waiting)
-        while now() - begun < settings.drain_grace_s:
-            if self._worker.idle and now() - begun >= settings.drain_notice_s and await self._lane_loop.emptied():
-                break
-            await asyncio.sleep(0.05)
-        await self._give_up()
-
-    async def _give_up(self) -> None:
-        """Ends what is left or gives it to other workers, and lets its readers have their last words."""
-        end = self._clock.monotonic() + _LAST_WORDS_S
-        self._worker.end_all()
-        try:
-            async with asyncio.timeout(_LAST_WORDS_S):
-                await self._lane_loop.move_unread()
-        except (RedisError, OSError) as problem:
-            _log.warning("tasks_not_moved", problem=type(problem).__name__)
-        # The writers of the streams are not made to pay for this one wait at the end.
-        while self._clock.monotonic() < end and not (self._worker.idle and self._directory.idle):
-            self._worker.end_all()
-            await asyncio.sleep(0.02)
+        drain = Drain(self._worker, self._lane_loop, self._directory, self._clock)
+        await drain.wait(self._settings.drain_notice_s, self._settings.drain_grace_s)
+        await drain.give_up()
 
     async def close(self) -> None:
         """Releases everything, in the reverse order of the start."""

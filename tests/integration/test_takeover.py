@@ -11,7 +11,8 @@ from redis.asyncio import Redis
 
 from services.inference_adapter.backends.simulated import InProcessCall, SimulatedBackend
 from services.inference_adapter.interfaces import EngineSink
-from streamway.journal import ChoiceSoFar, Cursor
+from streamway.errors import ContextLengthExceeded, EngineRejected
+from streamway.journal import ChoiceSoFar, Cursor, Kind
 from streamway.runtime.clock import SystemClock
 from streamway.simulation.settings import Faults
 from streamway.simulation.text import AnswerText
@@ -407,3 +408,106 @@ async def test_a_gap_that_nobody_can_go_on_from_is_told(
 async def holder(valkey: Redis, generation: str) -> str:
     """The worker that has begun a generation last."""
     return (await valkey.hget(keys.generation(generation), "worker") or b"").decode()
+
+
+async def test_a_newer_copy_of_what_still_runs_here_waits_and_is_dropped_at_the_end(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    engine = ScriptedEngine(model="simulated")
+    async with worker(valkey_server.url, "a", engine) as adapter, attached(adapter) as stream:
+        generation = await enqueue(valkey, asked(), worker="a")
+        number = await stream.subscribe(generation, after=1)
+        call = await engine.next_call()
+        call.say("a")
+        await copy_for(valkey, generation, "a", attempt=2)
+        await copy_for(valkey, generation, "a", attempt=1)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 3)
+        await asyncio.sleep(0.2)
+        call.say("b")
+        call.end()
+        assert text(await stream.all(number)) == "ab"
+        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+        assert len(engine.calls) == 1
+        # One that comes after the end, too.
+        await copy_for(valkey, generation, "a", attempt=3)
+        await asyncio.sleep(0.1)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+        assert len(engine.calls) == 1
+
+
+async def test_i2_a_task_that_brings_down_its_third_worker_is_given_up_with_its_history(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    url = valkey_server.url
+    async with worker(url, "z", simulated(), reclaim_after_s=1.0) as last:
+        generation = await enqueue(valkey, asked(), worker="a")
+        for attempt in (1, 2, 3):
+            engine = ScriptedEngine(model="simulated")
+            async with worker(url, "a", engine) as adapter:
+                (await engine.next_call()).say(f"{attempt} ")
+                await eventually(lambda a=attempt: attempts(valkey, generation), attempt)
+                await kill(adapter, valkey, "a")
+            if attempt < 3:
+                # As a router would that has no other worker.
+                await valkey.delete(keys.lane("a", "interactive"))
+                await copy_for(valkey, generation, "a", attempt + 1)
+        await eventually(lambda: valkey.xlen(keys.dead("simulated")), 1, within_s=15)
+        entries = await channel_of(valkey, generation)
+        assert reason(events_in(entries)[-1]) == "too_many_attempts"
+        assert text(events_in(entries)) == "1 2 3 "
+        ((_, fields),) = await valkey.xrange(keys.dead("simulated"))
+        assert [call["worker"] for call in json.loads(fields[b"calls"])] == ["a", "a", "a"]
+        assert await valkey.xlen(keys.lane("a", "interactive")) == 0
+        assert last.window.running == 0
+
+
+async def attempts(valkey: Redis, generation: str) -> int:
+    """How many engine calls have written something."""
+    return len({entry.epoch for entry in await channel_of(valkey, generation) if entry.kind is Kind.TOKENS})
+
+
+async def test_an_engine_that_can_not_take_the_beginning_of_an_answer_is_told_as_that(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    url = valkey_server.url
+    first_engine, second_engine = ScriptedEngine(model="simulated"), ScriptedEngine(model="simulated")
+    async with worker(url, "a", first_engine) as first, worker(url, "b", second_engine) as second:
+        refused, full = await enqueue(valkey, asked(), worker="a"), await enqueue(valkey, asked(), worker="a")
+        for number in (1, 2):
+            (await first_engine.next_call(number)).say("some words")
+        for generation in (refused, full):
+            await eventually(lambda id_=generation: attempts(valkey, id_), 1)
+        await kill(first, valkey, "a")
+        await copy_for(valkey, refused, "b")
+        await copy_for(valkey, full, "b")
+        async with attached(second) as stream:
+            numbers = [await stream.subscribe(generation) for generation in (refused, full)]
+            (await second_engine.next_call()).sink.failed(EngineRejected("unknown field", 400))
+            (await second_engine.next_call(2)).sink.failed(ContextLengthExceeded("4,097 tokens"))
+            events = await stream.all(numbers[0])
+            assert reason(events[-1]) == "takeover_unsupported"
+            assert "unknown field" in events[-1].error.status.message
+            # What fills the context ends there, as it would have in one go.
+            events = await stream.all(numbers[1])
+            assert events[-1].finished.finish_reason == "length"
+            assert events[-1].finished.usage.completion_tokens == 1
+            assert_tile(events, first=1)
+
+
+async def test_a_worker_takes_up_what_it_had_taken_from_the_pool(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    url = valkey_server.url
+    await router_lease(valkey, SystemClock())
+    pool = keys.pool("simulated", "interactive")
+    wanted = asked()
+    engine = ScriptedEngine(slots=1, model="simulated")
+    async with worker(url, "a", engine) as first:
+        await enqueue(valkey, asked(), worker="a")
+        await engine.next_call()
+        await enqueue(valkey, wanted, worker="nobody")
+        await valkey.xadd(pool, {"generation": wanted.generation, "attempt": 1, "ref": "r"})
+        await eventually(lambda: first.window.waiting, 1)
+        await kill(first, valkey, "a")
+    async with worker(url, "a", simulated(rate=2000.0)) as again, attached(again) as stream:
+        events = await stream.all(await stream.subscribe(wanted.generation))
+        assert kinds(events)[-1] == "finished"
+        await eventually(lambda: valkey.xlen(pool), 0)

@@ -224,8 +224,7 @@ class Generation:
 
     def failed(self, error: StreamwayError) -> None:
         """The engine refused or broke."""
-        self._place.metrics.engine_errors.labels(error.name).inc()
-        _log.warning("engine_call_failed", generation=self.id, reason=error.name, trace=self._context.trace_id)
+        self._note_failure(error)
         self._numbering.failed(to_status(error))
         self._end("failed")
 
@@ -239,6 +238,10 @@ class Generation:
         place.flusher.now(self)
         self._note_end()
         self._on_end(self)
+
+    def _note_failure(self, error: StreamwayError) -> None:
+        self._place.metrics.engine_errors.labels(error.name).inc()
+        _log.warning("engine_call_failed", generation=self.id, reason=error.name, trace=self._context.trace_id)
 
     def _note_end(self) -> None:
         self._place.metrics.generations.labels(self.state).inc()

@@ -11,13 +11,17 @@ import structlog
 from redis.exceptions import RedisError
 
 from services.inference_adapter.core.continuation import Complete, Continue, Refuse, judge, made_tokens
-from services.inference_adapter.core.delivery import Gate, Kept
-from services.inference_adapter.core.memory import Gone, Transcript
+from services.inference_adapter.core.delivery import Kept
+from services.inference_adapter.core.memory import Transcript
+from services.inference_adapter.core.transcribing import transcribe
 from services.inference_adapter.core.wire import framed
+from services.inference_adapter.io.delivery import Delivery
 from services.inference_adapter.io.generation import Generation, State, Workplace
 from services.inference_adapter.io.journaling import Journaling, place_of
 from streamway.errors import (
+    ContextLengthExceeded,
     EngineFailed,
+    EngineRejected,
     EventsExpired,
     GoingAway,
     Internal,
@@ -25,7 +29,7 @@ from streamway.errors import (
     StreamwayError,
     TakeoverUnsupported,
 )
-from streamway.journal import Begun, Kind, Stale, StopReason, Writing, decode_events, rebuild
+from streamway.journal import Begun, Kind, Stale, StopReason, Writing, rebuild
 from streamway.lanes import TakenTask
 from streamway.telemetry.context import RequestContext
 from streamway.v1 import common_pb2
@@ -61,7 +65,7 @@ _TOKENS: Final = Kind.TOKENS
 
 
 class JournaledGeneration(Generation):
-    """One engine call of a generation with a response channel. A `WritingListener`.
+    """One engine call of a generation with a response channel.
 
     `on_idle` is called when the engine has nothing more to do, `on_end` when the task copy is off this worker's hands too.
     `held` are other copies of the task that were read meanwhile; `channel_ended` says that they are of no use any more.
@@ -70,16 +74,16 @@ class JournaledGeneration(Generation):
     journaled = True
 
     __slots__ = (
-        "_gate",
+        "_delivery",
+        "_from_worker",
         "_journaling",
-        "_left",
         "_moving",
         "_on_idle",
         "_phase",
         "_stopped_at",
         "_stopping",
         "_taken",
-        "_unanswered_since",
+        "_tokens_before",
         "_writing",
         "channel_ended",
         "held",
@@ -105,17 +109,24 @@ class JournaledGeneration(Generation):
         self._journaling = journaling
         self._taken = task
         self._on_idle = on_idle
-        self._gate = Gate(strict=request.durability == Durability.DURABILITY_STRICT)
+        self._delivery = Delivery(
+            transcript,
+            place.memory,
+            place.clock,
+            place.metrics,
+            strict=request.durability == Durability.DURABILITY_STRICT,
+            on_stopped=self._stopped,
+            on_finished=self._finished,
+        )
         self._writing: Writing | None = None
         self._phase = Phase.QUEUED
         # Why it ends without an engine call, and since when its readers wait for that.
         self._stopping: StreamwayError | None = None
         self._stopped_at = 0.0
         self._moving = False
-        # Its transcript is forgotten.
-        self._left = False
-        # Since when the store has confirmed nothing.
-        self._unanswered_since: float | None = None
+        # Whose answer this engine call goes on with; empty for one from the beginning.
+        self._from_worker = ""
+        self._tokens_before = 0
         self.held: list[TakenTask] = []
         self.channel_ended = False
 
@@ -164,14 +175,8 @@ class JournaledGeneration(Generation):
 
     def tick(self, now: float) -> None:
         if self._stopping is not None and self._phase is Phase.BEGINNING and now - self._stopped_at >= _PATIENCE_S:
-            self._tell(self._stopping)
-        since = self._unanswered_since
-        if (
-            since is not None
-            and self._phase is Phase.RUNNING
-            and self._gate.waiting
-            and now - since >= self._journaling.strict_pause_s
-        ):
+            self._delivery.tell(self._stopping, forget=False)
+        if self._phase is Phase.RUNNING and self._delivery.held_back_s >= self._journaling.strict_pause_s:
             self._hand_over(StoreUnavailable())
         super().tick(now)
 
@@ -190,10 +195,8 @@ class JournaledGeneration(Generation):
         else:
             kept = [(event.position, event.SerializeToString()) for event in events]
             payload = b"".join([framed(raw) for _, raw in kept])
-        ready = self._gate.put(kept)
+        self._delivery.put(kept)
         writing.append(_END if self._phase is _ENDING else _TOKENS, last, payload)
-        if ready:
-            self._deliver(ready)
         return units, len(events)
 
     # --- EngineSink ---------------------------------------------------------------------------------------------------
@@ -203,44 +206,19 @@ class JournaledGeneration(Generation):
 
     def failed(self, error: StreamwayError) -> None:
         """The engine refused, which is the answer; or broke, and another one may go on."""
-        if isinstance(error, EngineFailed) and self._phase is Phase.RUNNING:
-            self._place.metrics.engine_errors.labels(error.name).inc()
-            _log.warning("engine_call_failed", generation=self.id, reason=error.name, trace=self._context.trace_id)
-            self._gave_up(error)
-        elif not self.over:
-            super().failed(error)
-
-    # --- WritingListener ----------------------------------------------------------------------------------------------
-
-    def confirmed(self, position: int) -> None:
-        """Per-token path."""
-        if self._unanswered_since is not None:
-            self._unanswered_since = None
-        ready = self._gate.confirmed(position)
-        if ready:
-            self._deliver(ready)
-
-    def unanswered(self, position: int) -> None:
-        if self._unanswered_since is None:
-            self._unanswered_since = self._place.clock.monotonic()
-        ready = self._gate.unanswered()
-        if ready:
-            self._place.metrics.not_durable.inc()
-            self._deliver(ready)
-
-    def stopped(self, reason: StopReason) -> None:
-        if self._phase in (Phase.LEAVING, Phase.GONE):
+        if self.over:
             return
-        _log.warning("channel_lost", generation=self.id, reason=reason.value, epoch=self._numbering.epoch)
-        self._place.metrics.handovers.labels(reason.value).inc()
-        self._abort()
-        self._leave_by(self._settle(mine=False), EventsExpired(self.id))
-        self._tell(EventsExpired(self.id))
-
-    def finished(self) -> None:
-        self.channel_ended = True
-        self._journaling.books.state(self.id, self.state)
-        self._gone()
+        if isinstance(error, EngineFailed):
+            self._note_failure(error)
+            self._gave_up(error)
+        elif self._from_worker and isinstance(error, ContextLengthExceeded):
+            # The answer has filled the context: an engine in one go would have stopped there.
+            self._complete("length", self._tokens_before, unsaid=True)
+        elif self._from_worker and isinstance(error, EngineRejected):
+            self._note_failure(error)
+            self._end_with(TakeoverUnsupported(self._from_worker, f"the engine refused it: {error.message}"))
+        else:
+            super().failed(error)
 
     # --- Begin --------------------------------------------------------------------------------------------------------
 
@@ -271,13 +249,13 @@ class JournaledGeneration(Generation):
         assert begin is not None
         self._phase = Phase.RUNNING
         choices = rebuild(begun.before)
-        self._writing = self._journaling.open(begun, session, self)
+        self._writing = self._journaling.open(begun, session, self._delivery)
         for task in self.held:
             if task.copy.ref == self._taken.copy.ref:
                 self._writing.copy_seen(task.lane, task.entry)
         tokens = {number: made_tokens(choice) for number, choice in choices.items()}
         self._numbering.resume(begun.epoch, begun.begin.last, tokens)
-        place.memory.keep(transcript, _kept(begun))
+        place.memory.keep(transcript, transcribe((*begun.before, begun.begin)))
         transcript.line = begin.line
         for reader in transcript.readers[:]:
             reader.seated()
@@ -297,17 +275,23 @@ class JournaledGeneration(Generation):
             _log.info("taken_over", generation=self.id, how=label, position=begun.begin.last, lost=begin.from_worker)
         match decision:
             case Continue(choice):
+                self._from_worker = begin.from_worker if begin is not None else ""
+                self._tokens_before = made_tokens(choice)
                 self._call_engine(choice)
             case Complete(finish_reason, tokens, unsaid):
-                if unsaid:
-                    self._numbering.piece(0, "", finish_reason=finish_reason)
-                self._numbering.finish_reason = finish_reason
-                self.ended(common_pb2.Usage(completion_tokens=tokens))
+                self._complete(finish_reason, tokens, unsaid=unsaid)
             case Refuse(why):
                 lost = begin.from_worker if begin is not None else ""
                 self._end_with(TakeoverUnsupported(lost, why.value))
             case _:
                 self._call_engine(None)
+
+    def _complete(self, finish_reason: str, tokens: int, *, unsaid: bool) -> None:
+        """Ends an answer that is whole. `unsaid`: its finish reason too must be told."""
+        if unsaid:
+            self._numbering.piece(0, "", finish_reason=finish_reason)
+        self._numbering.finish_reason = finish_reason
+        self.ended(common_pb2.Usage(completion_tokens=tokens))
 
     # --- End ----------------------------------------------------------------------------------------------------------
 
@@ -315,9 +299,26 @@ class JournaledGeneration(Generation):
         self.state = state
         self._phase = Phase.ENDING
         self._call = None
+        self._delivery.end_position = self._numbering.position
         self._place.flusher.now(self)
         self._note_end()
         self._on_idle(self)
+
+    def _stopped(self, reason: StopReason) -> None:
+        """The channel is another's, or gone."""
+        if self._phase in (Phase.LEAVING, Phase.GONE):
+            return
+        _log.warning("channel_lost", generation=self.id, reason=reason.value, epoch=self._numbering.epoch)
+        self._place.metrics.handovers.labels(reason.value).inc()
+        self._abort()
+        self._leave_by(self._settle(mine=False), EventsExpired(self.id))
+        self._delivery.tell(EventsExpired(self.id), forget=True)
+
+    def _finished(self) -> None:
+        """The channel has the end, and the task copy is acknowledged."""
+        self.channel_ended = True
+        self._journaling.books.state(self.id, self.state)
+        self._gone()
 
     def _end_with(self, error: StreamwayError) -> None:
         """Ends one that has begun, whatever it was to do."""
@@ -338,7 +339,7 @@ class JournaledGeneration(Generation):
         if self._phase is not Phase.RUNNING:
             return
         # What was delivered without the store must not be told anew in other words.
-        doubt = self._writing is None or self._writing.channel.in_doubt or self._gate.loose
+        doubt = self._writing is None or self._writing.channel.in_doubt or self._delivery.loose
         if may and not doubt:
             self._hand_over(error)
         else:
@@ -352,7 +353,7 @@ class JournaledGeneration(Generation):
         # Readers get what is confirmed in the meantime; then they look for the next worker.
         self._leave_by(self._settle(mine=True), EventsExpired(self.id))
         if isinstance(error, StoreUnavailable):
-            self._tell(error)
+            self._delivery.tell(error, forget=True)
 
     def _leave_by(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
         self._phase = Phase.LEAVING
@@ -365,7 +366,7 @@ class JournaledGeneration(Generation):
     async def _leave(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
         done = self._journaling.spawn(way, "settle")
         await asyncio.wait({done}, timeout=_PATIENCE_S)
-        self._tell(error)
+        self._delivery.tell(error, forget=True)
         await asyncio.wait({done})
         self._gone()
 
@@ -381,43 +382,8 @@ class JournaledGeneration(Generation):
         if call is not None:
             call.abort()
 
-    def _tell(self, error: StreamwayError) -> None:
-        """Ends the readers here. What was delivered whole stays for those who come late."""
-        transcript = self.transcript
-        if transcript.ended:
-            return
-        for reader in transcript.readers[:]:
-            reader.fail(error)
-        if self._phase is not Phase.BEGINNING:
-            self._left = True
-            self._place.memory.forget(transcript, Gone.MOVED)
-
     def _gone(self) -> None:
         self._phase = Phase.GONE
         if self._writing is not None:
             self._journaling.close(self._writing)
         self._on_end(self)
-
-    def _deliver(self, events: Sequence[Kept]) -> None:
-        """Into the memory, and to who reads. Per-token path."""
-        if self._left:
-            return
-        memory, transcript = self._place.memory, self.transcript
-        if self._phase is _ENDING and events[-1][0] == self._numbering.position:
-            # Readers that are told of the events below must see that they were the last.
-            memory.end(transcript, self._place.clock.monotonic())
-        added = memory.keep(transcript, events)
-        for reader in transcript.readers[:]:
-            reader.grown(added)
-
-
-def _kept(begun: Begun) -> list[Kept]:
-    """Everything on the line up to the begin, as readers get it."""
-    kept: list[Kept] = []
-    for entry in (*begun.before, begun.begin):
-        for event in decode_events(entry):
-            if entry.begin is not None:
-                told = event.taken_over if event.HasField("taken_over") else event.started
-                told.line = str(entry.begin.line)
-            kept.append((event.position, event.SerializeToString()))
-    return kept

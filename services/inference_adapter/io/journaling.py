@@ -12,7 +12,18 @@ from redis.exceptions import RedisError
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.peers import Peers, lane_for
 from streamway.errors import TooManyAttempts, to_status
-from streamway.journal import Begun, Drop, JournalWriter, Place, Reclaimer, Writing, WritingListener, begin_call
+from streamway.journal import (
+    Begun,
+    Drop,
+    GiveUp,
+    JournalWriter,
+    Place,
+    Reclaimer,
+    Why,
+    Writing,
+    WritingListener,
+    begin_call,
+)
 from streamway.journal.functions import Done, Gone, Stale
 from streamway.journal.reclaim import MOST_ATTEMPTS
 from streamway.lanes import TakenTask, TaskCopy, give_away, models_of
@@ -127,6 +138,9 @@ class Journaling:
                 continue
             finally:
                 self._targets.pop(copy.generation, None)
+            if isinstance(fate, GiveUp) or (isinstance(fate, Drop) and fate.why is Why.NO_CHANNEL):
+                # Nobody goes on with it.
+                self.books.state(copy.generation, "failed")
             if not isinstance(fate, Drop):
                 _log.info("task_moved", generation=copy.generation, to=worker or "pool", fate=type(fate).__name__)
             return

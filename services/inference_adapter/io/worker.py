@@ -8,7 +8,6 @@ from typing import Final
 
 import structlog
 
-from services.inference_adapter.core.estimate import estimated_tokens
 from services.inference_adapter.core.memory import Gone, Transcript
 from services.inference_adapter.core.window import Drop, Effect, Ended, Paused, Start, Taken, Tick, Window, Withdrawn
 from services.inference_adapter.io.books import Books
@@ -17,6 +16,7 @@ from services.inference_adapter.io.fanout.directory import Directory
 from services.inference_adapter.io.generation import Generation, Workplace
 from services.inference_adapter.io.journaled import JournaledGeneration
 from services.inference_adapter.io.journaling import Journaling, place_of
+from services.inference_adapter.io.making import GenerationMaker
 from streamway.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -26,7 +26,6 @@ from streamway.errors import (
     StreamwayError,
 )
 from streamway.lanes import TakenTask
-from streamway.telemetry.context import begin
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability, OnDisconnect
 from streamway.valkey import keys
@@ -66,6 +65,7 @@ class Worker:
         self._books = books
         self._dismissals = dismissals
         self._journaling = journaling
+        self._maker = GenerationMaker(place, journaling, on_idle=self._idle, on_end=self._ended, on_left=self._left)
         self._queue_timeout_s = queue_timeout_s
         self._resume_grace_s = resume_grace_s
         self._orphan_grace_s = orphan_grace_s
@@ -138,7 +138,7 @@ class Worker:
         if refusal is not None or (task is not None and task.copy.attempt > 1):
             # It waited when it was accepted; now it waits for the first time here.
             created_unix = unix
-        generation = self._make(request, now - max(0.0, unix - created_unix), task, journaled=journaled)
+        generation = self._maker.make(request, now - max(0.0, unix - created_unix), task, journaled=journaled)
         self._generations[id_] = generation
         if prepare is not None:
             prepare(generation)
@@ -265,37 +265,6 @@ class Worker:
             # All there is of it is that it was cancelled before it came.
             self._place.memory.forget(found, Gone.EXPIRED)
         return False
-
-    def _make(
-        self, request: common_pb2.GenerationRequest, created_at: float, task: TakenTask | None, *, journaled: bool
-    ) -> Generation:
-        id_, place = request.generation, self._place
-        transcript = place.memory.open(id_, request.tenant, place.clock.monotonic(), journaled=journaled)
-        context = begin(request.traceparent, generation=id_, model=request.model, tenant=request.tenant)
-        tokens = estimated_tokens(request)
-        if not journaled or task is None:
-            return Generation(
-                request,
-                transcript,
-                place,
-                context,
-                created_at=created_at,
-                task=task,
-                tokens=tokens,
-                on_end=self._ended,
-            )
-        return JournaledGeneration(
-            request,
-            transcript,
-            place,
-            context,
-            self._journaling,
-            created_at=created_at,
-            task=task,
-            tokens=tokens,
-            on_idle=self._idle,
-            on_end=self._left,
-        )
 
     def _ended(self, generation: Generation) -> None:
         del self._generations[generation.id]

@@ -9,7 +9,20 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from streamway.lanes import LaneReader, TakenTask, TaskCopy, add_generation, own_lanes, request_of
+from streamway.lanes import (
+    LaneReader,
+    Standing,
+    TakenTask,
+    TaskCopy,
+    add_generation,
+    give_away,
+    keep_records,
+    models_of,
+    own_lanes,
+    pool_lanes,
+    request_of,
+    standings_of,
+)
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
@@ -147,3 +160,33 @@ async def test_the_record_of_a_task_holds_its_request(valkey: Redis, reader: Lan
     assert damaged_record is None
     assert missing is None
     assert 0 < await valkey.pttl(keys.generation(added)) <= 600_000
+
+
+async def test_a_pool_is_shared_and_each_task_goes_to_one_worker(valkey: Redis, blocking: Redis) -> None:
+    readers = [LaneReader(valkey, blocking, name, pool_lanes(["m", "n"])) for name in ("a", "b")]
+    for reader in readers:
+        await reader.open()
+    for model, number in (("m", 0), ("n", 1), ("m", 2)):
+        await valkey.xadd(keys.pool(model, "interactive"), {"generation": f"g{number}", "attempt": 1, "ref": "r"})
+    first, second = await readers[0].take(2), await readers[1].take(9)
+    assert sorted(ids(first) + ids(second)) == ["g0", "g1", "g2"]
+    assert ids(await readers[1].own_pending()) == ids(second)
+
+
+async def test_a_record_says_where_a_generation_stands_and_only_its_worker_gives_it_away(valkey: Redis) -> None:
+    request = common_pb2.GenerationRequest(
+        generation=new_generation_id(), model="m", durability=common_pb2.DURABILITY_STRICT
+    )
+    id_ = request.generation
+    assert await standings_of(valkey, [id_]) == [Standing("", "", False)]
+    await add_generation(valkey, request, "w", TaskCopy(id_, 1, "ref"), 1234)
+    assert await standings_of(valkey, [id_]) == [Standing("queued", "w", True)]
+    assert await models_of(valkey, [id_, "unknown"]) == ["m", ""]
+    await give_away(valkey, id_, "somebody else", "x")
+    assert (await standings_of(valkey, [id_]))[0].worker == "w"
+    await valkey.hset(keys.generation(id_), "state", "running")
+    await give_away(valkey, id_, "w", "")
+    assert await standings_of(valkey, [id_]) == [Standing("queued", "", True)]
+    await valkey.pexpire(keys.generation(id_), 1000)
+    await keep_records(valkey, [id_])
+    assert await valkey.pttl(keys.generation(id_)) > 100_000
