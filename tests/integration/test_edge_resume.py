@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -551,3 +553,38 @@ async def metric(edge: Edge, name: str) -> float:
             if line.startswith(name) and line[len(name)] in " {":
                 return float(line.rsplit(" ", 1)[1])
     return 0.0
+
+
+@pytest.mark.parametrize("way", ["finished", "resumed", "left", "sse"])
+async def test_f7_nothing_of_a_generation_stays(world: JournaledWorld, way: str) -> None:
+    edge = await world.edge(resume_grace_s=5)
+    live = edge._desk._live
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "x")
+        if way == "resumed":
+            await client.send(type="resume", id="b", generation=answer.id)
+            await client.until("token", "b")
+        ghosts = [weakref.ref(generation) for generation in live]
+        gc.disable()
+        try:
+            if way == "left":
+                client.socket.transport.abort()
+            elif way == "sse":
+                reading = asyncio.get_running_loop().create_task(sse(f"{url(edge)}/v1/generations/{answer.id}/events"))
+                async with asyncio.timeout(10):
+                    while len(live) < 2:
+                        await asyncio.sleep(0.01)
+                ghosts += [weakref.ref(generation) for generation in live]
+                await answer.end()
+                assert (await reading)[0][-1]["type"] == "finished"
+                del reading
+            else:
+                await answer.end()
+                await client.until("finished", "b" if way == "resumed" else "a")
+            await asyncio.sleep(1.6)
+            assert not live
+            assert [ghost() for ghost in ghosts if ghost() is not None] == []
+            if way == "left":
+                assert not edge._websockets._open
+        finally:
+            gc.enable()

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import grpc
@@ -296,44 +296,48 @@ class AttachClient:
                     return
                 del self._outbox[: len(batch)]
 
-    async def _read(self, call: Any) -> None:  # noqa: C901 — the per-token path is one loop
-        # Per-token path: one lookup and one call an event.
-        subscriptions = self._subscriptions
-        read = call.read
-        now = self._loop.time
+    async def _read(self, call: Any) -> None:
+        read, take, now = call.read, self._take, self._loop.time
         while True:
             response = await read()
             if response is grpc.aio.EOF:
                 return
             self._proven = True
             self._heard = now()
-            called = False
-            for event in response.events:
-                subscription = subscriptions.get(event.subscription)
-                if subscription is None:
-                    continue
-                position = event.position
-                kind = event.WhichOneof("event")
-                if position and subscription.judges:
-                    epoch = event.epoch
-                    if epoch or kind != "error":
-                        line = None if kind == "token" else line_of(event, kind or "")
-                        verdict = subscription.merger.receive(epoch, event.first_position or position, position, line)
-                        if verdict is not DELIVER:
-                            if verdict is not DROP:
-                                called = True
-                                self._miss(event.subscription, subscription)
-                            continue
-                if kind in ("finished", "error"):
-                    self._end(event.subscription)
-                called = True
-                try:
-                    subscription.deliver(event, kind or "")
-                except Exception:  # noqa: BLE001 — one reader's fault must not end the stream of the others
-                    _log.exception("sink_failed", worker=self.worker, of=subscription.generation)
-                    self._drop(event.subscription, subscription)
-            if called and self._after_batch is not None:
+            if take(response.events) and self._after_batch is not None:
                 self._after_batch()
+            del response
+
+    def _take(self, events: Iterable[common_pb2.Event]) -> bool:
+        """Gives a batch to its readers, and keeps nothing of it; whether a sink was called."""
+        # Per-token path: one lookup and one call an event.
+        subscriptions = self._subscriptions
+        called = False
+        for event in events:
+            subscription = subscriptions.get(event.subscription)
+            if subscription is None:
+                continue
+            position = event.position
+            kind = event.WhichOneof("event")
+            if position and subscription.judges:
+                epoch = event.epoch
+                if epoch or kind != "error":
+                    line = None if kind == "token" else line_of(event, kind or "")
+                    verdict = subscription.merger.receive(epoch, event.first_position or position, position, line)
+                    if verdict is not DELIVER:
+                        if verdict is not DROP:
+                            called = True
+                            self._miss(event.subscription, subscription)
+                        continue
+            if kind in ("finished", "error"):
+                self._end(event.subscription)
+            called = True
+            try:
+                subscription.deliver(event, kind or "")
+            except Exception:  # noqa: BLE001 — one reader's fault must not end the stream of the others
+                _log.exception("sink_failed", worker=self.worker, of=subscription.generation)
+                self._drop(event.subscription, subscription)
+        return called
 
     def _drop(self, number: int, subscription: Subscription) -> None:
         self.unsubscribe(number)

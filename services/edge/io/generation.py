@@ -47,15 +47,16 @@ class Generation:
     """
 
     __slots__ = (
+        "__weakref__",
         "_cancelled",
         "_clock_timer",
         "_desk",
         "_known",
+        "_last",
         "_life",
         "_link",
         "_opened",
         "_placements",
-        "_position",
         "_reader",
         "_request",
         "_source",
@@ -89,7 +90,8 @@ class Generation:
         self._link: RouterLink | None = None
         self._life = 0
         self._placements = 0
-        self._position = 0
+        # Of the last event from the router, and, once it has ended, of its last event.
+        self._last = START
         # A resumed one is known once it is sure that it is its tenant's.
         self._known = True
         self._cancelled = False
@@ -116,7 +118,7 @@ class Generation:
     @property
     def cursor(self) -> Cursor:
         """Of the last event its reader got."""
-        return self._source.cursor if self._source is not None else Cursor(0, self._position)
+        return self._source.cursor if self._source is not None else self._last
 
     @property
     def position(self) -> int:
@@ -205,13 +207,13 @@ class Generation:
         """An event from the router."""
         if self.ended or link is not self._link or self._source is not None:
             return
-        if kind == "error" and not self._position and self._goes_elsewhere(event):
+        if kind == "error" and not self._last.position and self._goes_elsewhere(event):
             link.leaving = True
             self._link = None
             self._desk.place_again(self)
             return
         if event.position:
-            self._position = event.position
+            self._last = Cursor(0, event.position)
         if kind == "accepted":
             self._accepted(link, event.accepted)
             event.generation = self.id
@@ -224,11 +226,11 @@ class Generation:
         if self.ended or link is not self._link or self._source is not None:
             return
         self._link = None
-        if self._position and self.durable:
+        if self._last.position and self.durable:
             self._channel_reader().go_on()
         elif self._cancelled:
             self.fail(Cancelled())
-        elif self._position or self._placements >= _MOST_PLACEMENTS:
+        elif self._last.position or self._placements >= _MOST_PLACEMENTS:
             self.fail(RouterUnavailable())
         else:
             self._desk.place_again(self)
@@ -299,8 +301,8 @@ class Generation:
 
     def _new_reader(self) -> GenerationReader:
         """From the last event that came from the router: those have no epoch."""
-        cursor = Cursor(0, self._position) if self._position else START
-        return GenerationReader(self._desk.ports, self.id, self.tenant, self, cursor=cursor, durable=self.durable)
+        ports, cursor = self._desk.ports, self._last
+        return GenerationReader(ports, self.id, self.tenant, self, cursor=cursor, durable=self.durable)
 
     def _channel_reader(self) -> GenerationReader:
         """What reads the channel; an answer from the cache has none until it is needed."""
@@ -341,7 +343,10 @@ class Generation:
         if self._clock_timer is not None:
             self._clock_timer.cancel()
         if self._source is not None:
+            # The two hold each other, and must not wait for the cycle collector.
+            self._last = self._source.cursor
             self._source.close()
+            self._source = None
         if self._link is not None:
             self._link.settle(self.id)
         self._desk.ended(self, outcome)

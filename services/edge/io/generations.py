@@ -210,6 +210,7 @@ class GenerationsSurface:
             return response
         finally:
             self._wheel.remove(reader)
+            reader.pausing = None
             if outbox is not None:
                 outbox.close()
             self._metrics.connections.labels(_SSE).dec()

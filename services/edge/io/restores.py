@@ -41,12 +41,12 @@ class Stored:
 
 
 class _Kept:
-    """One generation of a connection, and what the store has of it. `until`: when it may go, once it has ended."""
+    """One generation of a connection, and what the store has of it. Once it has ended only until when it stays is kept."""
 
     __slots__ = ("generation", "name", "until", "written")
 
     def __init__(self, generation: Generation, name: str) -> None:
-        self.generation = generation
+        self.generation: Generation | None = generation
         self.name = name
         self.written: Cursor | None = None
         self.until = 0.0
@@ -80,6 +80,7 @@ class Restorable:
     def close(self) -> None:
         """The connection has ended; what it had can be restored for the grace."""
         self._restores.closed(self)
+        self._kept.clear()
 
     def commands(self, now: float, grace_s: float, *, last: bool) -> Iterable[tuple[Argument, ...]]:
         """What the store must be told. `last`: the connection has ended."""
@@ -87,6 +88,11 @@ class Restorable:
         fields: list[Argument] = []
         for id_, kept in list(self._kept.items()):
             generation = kept.generation
+            if generation is None:
+                if now >= kept.until:
+                    del self._kept[id_]
+                    yield ("HDEL", key, id_)
+                continue
             if generation.id != id_:
                 # An idempotency key attached it to an earlier one.
                 del self._kept[id_]
@@ -98,10 +104,7 @@ class Restorable:
                 kept.written = cursor
                 fields += [generation.id, f"{cursor} {kept.name}"]
             if generation.ended:
-                kept.until = kept.until or now + grace_s
-                if now >= kept.until:
-                    del self._kept[generation.id]
-                    yield ("HDEL", key, generation.id)
+                kept.generation, kept.until = None, now + grace_s
         if fields:
             yield ("HSET", key, _TENANT, self.tenant, *fields)
         if fields or last or (self._kept and now - self._renewed >= grace_s / 3):

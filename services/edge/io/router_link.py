@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 import grpc
@@ -167,16 +168,21 @@ class RouterLink:
             if response is grpc.aio.EOF:
                 return
             self._silent = False
-            for event in response.events:
-                generation = self._open.get(event.generation)
-                if generation is None:
-                    continue
-                kind = event.WhichOneof("event") or ""
-                self._unanswered.pop(event.generation, None)
-                if kind in ("finished", "error"):
-                    self._open.pop(event.generation, None)
-                generation.routed(self, event, kind)
+            self._take(response.events)
             self._owner.batch_done()
+            del response
+
+    def _take(self, events: Iterable[common_pb2.Event]) -> None:
+        """Gives a batch to its generations, and keeps nothing of it."""
+        for event in events:
+            generation = self._open.get(event.generation)
+            if generation is None:
+                continue
+            kind = event.WhichOneof("event") or ""
+            self._unanswered.pop(event.generation, None)
+            if kind in ("finished", "error"):
+                self._open.pop(event.generation, None)
+            generation.routed(self, event, kind)
 
     async def _write(self, call: Any) -> None:
         """Sends what is queued, many commands a message. Ends when the stream does: the reader learns why."""
