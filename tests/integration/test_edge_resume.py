@@ -463,6 +463,29 @@ async def test_f3_a_reader_that_takes_nothing_is_closed_resumably(world: Journal
     assert [f["position"] for f in seen if f["type"] == "token"] == list(range(last[1] + 1, 104))
 
 
+async def test_a_paused_generation_is_kept_alive_at_its_worker(
+    world: JournaledWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.edge.io.desk._TOUCH_S", 0.2)
+    edge = await world.edge(slow_bytes=64 * 1024, socket_send_bytes=16384)
+    slow = await websockets.connect(socket_url(edge), max_queue=1, ping_interval=None, max_size=None)
+    client = Frames(slow)
+    await client.receive()
+    answer = await opened(world, client, "s", "0")
+    slow.transport.pause_reading()
+    await answer.say(*["x" * 20_000] * 100)
+    before = len(world.worker.subscribed)
+    async with asyncio.timeout(5):
+        while len(world.worker.subscribed) < before + 3:
+            await asyncio.sleep(0.05)
+    last = [command.WhichOneof("command") for command in world.worker.commands]
+    assert last.count("subscribe") - last.count("unsubscribe") <= 1
+    slow.transport.resume_reading()
+    await answer.end()
+    assert len(text_of(await client.until("finished"))) == 100 * 20_000
+    await slow.close()
+
+
 async def test_f3_a_slow_sse_reader_is_paused_too(world: JournaledWorld) -> None:
     edge = await world.edge(slow_bytes=64 * 1024, socket_send_bytes=16384)
     body = {"model": "simulated", "stream": True, "messages": [{"role": "user", "content": "hi"}]}

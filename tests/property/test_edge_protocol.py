@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.edge.core import openai_request, ws_protocol
-from services.edge.core.commands import BadFrame
+from services.edge.core import openai_request
+from services.edge.core.commands import BadFrame, Resume, cursor_of
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.ws_frames import GenerationFrames
-from streamway.errors import StreamwayError
+from services.edge.core.ws_json import JsonDialect
+from services.edge.io.event_readers import EventStreamReader
+from streamway.errors import InvalidArgument, StreamwayError
+from streamway.journal.cursor import START, Cursor
 from streamway.v1 import common_pb2
 from tests.unit.services.edge.core.test_ws_frames import fields
 
@@ -22,8 +26,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=12,
 )
-NAMES = ["type", "id", "model", "messages", "params", "session", "priority", "deadline_ms", "cache", "t"]
-NEAR = st.fixed_dictionaries({"type": st.sampled_from(["open", "cancel", "ping", "x"])}).flatmap(
+NAMES = ["type", "id", "model", "messages", "params", "session", "priority", "deadline_ms", "cache", "t", "generation"]
+NAMES += ["after", "restore_id", "durability", "on_disconnect", "idempotency_key"]
+KINDS = ["open", "cancel", "resume", "restore", "ping", "x"]
+NEAR = st.fixed_dictionaries({"type": st.sampled_from(KINDS)}).flatmap(
     lambda base: st.dictionaries(st.sampled_from(NAMES), JSON, max_size=8).map(lambda more: {**more, **base})
 )
 
@@ -32,12 +38,10 @@ NEAR = st.fixed_dictionaries({"type": st.sampled_from(["open", "cancel", "ping",
 def test_any_frame_is_a_command_or_a_documented_error(text: str) -> None:
     refusal = None
     try:
-        command = ws_protocol.parse(text)
-        if isinstance(command, ws_protocol.OpenFrame):
-            ws_protocol.to_request(command, 0)
+        JsonDialect().parse(text, 0)
     except BadFrame as bad:
         refusal = bad
-    assert refusal is None or (isinstance(refusal.error, StreamwayError) and len(refusal.id) <= 64)
+    assert refusal is None or (isinstance(refusal.error, StreamwayError) and len(str(refusal.id)) <= 64)
 
 
 @given(st.binary() | JSON.map(json.dumps).map(str.encode))
@@ -75,3 +79,46 @@ def test_b2_no_frame_holds_part_of_a_code_point(cut: int) -> None:
     event = common_pb2.Event(position=3, token=common_pb2.Token(text=text, units=1))
     [frame] = fields(GenerationFrames("a").token(event))
     assert frame["text"] == text
+
+
+CURSORS = st.builds(Cursor, st.integers(0, 2**64 - 1), st.integers(1, 2**64 - 1)) | st.just(START)
+
+
+@given(CURSORS, st.text(min_size=1, max_size=64), st.uuids(version=4))
+def test_a_cursor_comes_back_from_a_client_as_it_was_given(cursor: Cursor, id_: str, generation: object) -> None:
+    frame = {"type": "resume", "id": id_, "generation": str(generation), "after": str(cursor)}
+    assert JsonDialect().parse(json.dumps(frame), 0) == Resume(id_, str(generation), cursor)
+
+
+@given(st.text(max_size=60) | st.from_regex(r"[0-9]{1,25}-[0-9]{1,25}", fullmatch=True))
+def test_any_other_text_is_no_cursor_and_the_field_is_named(text: str) -> None:
+    try:
+        assert str(cursor_of("after", text)) == (text or "0-0")
+    except InvalidArgument as refused:
+        assert refused.param == "after"  # noqa: PT017 — both ways are right
+
+
+@given(st.lists(st.tuples(TEXT, st.booleans()), min_size=1, max_size=8), st.integers(0, 12))
+def test_server_sent_events_from_any_cursor_give_the_rest_exactly(pieces: list[tuple[str, bool]], cut: int) -> None:
+    """Going on after the last id, no object is lost, and only a pair that was cut in the middle is repeated."""
+
+    async def streamed(after: int) -> list[tuple[str, str]]:
+        reader = EventStreamReader("g", START, 1 << 20)
+        for position, (text, ends) in enumerate(pieces, 3):
+            event = common_pb2.Event(epoch=7, position=position, token=common_pb2.Token(text=text, units=1))
+            if ends:
+                event.token.choice_finished.finish_reason = "stop"
+            if position > after:
+                reader.event(event, "token")
+        found = []
+        for block in b"".join(reader._held).decode().split("\n\n")[:-1]:
+            *id_, data = block.split("\n")
+            found.append((id_[0].removeprefix("id: ") if id_ else "", data.removeprefix("data: ")))
+        return found
+
+    whole = asyncio.run(streamed(0))
+    read = whole[:cut]
+    last = next((id_ for id_, _ in reversed(read) if id_), "7-0")
+    rest = asyncio.run(streamed(int(last.split("-")[1])))
+    assert whole[len(whole) - len(rest) :] == rest
+    assert len(read) - (len(whole) - len(rest)) in (0, 1)
