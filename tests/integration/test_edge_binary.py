@@ -68,6 +68,7 @@ async def test_a_generation_in_protobuf_from_open_to_resume(valkey: Redis, valke
             accepted = seen[0][0]
             assert accepted.generation == answer.id
             assert accepted.accepted.durability == common_pb2.DURABILITY_RELAXED
+            assert (accepted.accepted.worker, accepted.accepted.source) == ("hand", "")
         async with websockets.connect(f"ws://{second.address}/v1/stream", subprotocols=[PROTO]) as socket:
             client = Messages(socket)
             await client.receive()

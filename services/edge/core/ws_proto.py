@@ -116,7 +116,9 @@ class GenerationEvents:
         return event_frame(event)
 
     def other(self, event: common_pb2.Event, kind: str, traceparent: str = "") -> bytes:
-        """Anything else."""
+        """Anything else; where the worker listens is nothing for clients."""
+        if kind == "accepted":
+            event.accepted.ClearField("source")
         event.subscription = self._number
         return event_frame(event)
 
