@@ -122,6 +122,11 @@ class Window:
             return 0
         return max(0, self.slots + self.preload_depth - len(self._entries) - self._reserved)
 
+    @property
+    def reserved(self) -> int:
+        """Room set aside for reads that are under way."""
+        return self._reserved
+
     def reserve(self, most: int) -> int:
         """Sets room aside for a read that is under way; returns how much. Give it back with `release`."""
         granted = min(most, self.free)

@@ -50,8 +50,9 @@ class Worker:
         self._queue_timeout_s = queue_timeout_s
         self._orphan_grace_s = orphan_grace_s
         self._generations: dict[str, Generation] = {}
+        # Set when room may have come free; and who waits for what a read of the lanes has set aside.
         self._room = asyncio.Event()
-        self._note_room()
+        self._callers = 0
 
     @property
     def window(self) -> Window:
@@ -74,16 +75,31 @@ class Worker:
         return [generation.task for generation in self._generations.values() if generation.task is not None]
 
     async def room(self) -> int:
-        """Waits until something may be taken; returns how much."""
-        while not self._window.free:
+        """Waits until something may be taken from the lanes; returns how much."""
+        while (free := self._window.free - self._callers) <= 0:
             self._room.clear()
             await self._room.wait()
-        return self._window.free
+        return free
+
+    async def room_for_call(self) -> bool:
+        """True when a direct call may be admitted now, without another wait in between.
+
+        Room that a read of the lanes has set aside is waited for, a matter of a millisecond: most reads bring nothing.
+        """
+        self._callers += 1
+        try:
+            while not self._window.free and self._window.reserved:
+                self._room.clear()
+                await self._room.wait()
+            return self._window.free > 0
+        finally:
+            self._callers -= 1
+            self._room.set()
 
     def release(self, granted: int) -> None:
         """Gives reserved room back."""
         self._window.release(granted)
-        self._note_room()
+        self._room.set()
 
     def knows(self, task: TakenTask) -> bool:
         """True for a task that is being worked on, or done and not acknowledged yet."""
@@ -224,7 +240,7 @@ class Worker:
                         why, label = _late(effect, self._queue_timeout_s), effect.reason
                     self._place.metrics.cancels.labels(effect.stage, label).inc()
                     generation.stop(why)
-        self._note_room()
+        self._room.set()
 
     def _ended(self, generation: Generation) -> None:
         del self._generations[generation.id]
@@ -256,10 +272,6 @@ class Worker:
         self._place.memory.end(transcript, now)
         self._directory.appeared(transcript)
         return transcript
-
-    def _note_room(self) -> None:
-        if self._window.free:
-            self._room.set()
 
 
 def _late(drop: Drop, queue_timeout_s: float) -> StreamwayError:
