@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 import yaml
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from streamway.runtime.start import StartError
@@ -166,10 +166,23 @@ def _parsed(value: str) -> Any:
     return value
 
 
+def _variables(model: type[BaseModel], prefix: str, delimiter: str) -> set[str]:
+    """Names of the variables that set a model's fields; with a delimiter, those of the models inside it too."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        variable = f"{prefix}{name}".upper()
+        names.add(variable)
+        if delimiter and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            names |= _variables(field.annotation, f"{variable}{delimiter}", delimiter)
+    return names
+
+
 def _refuse_unknown_variables(kinds: Sequence[type[ServiceSettings]]) -> None:
     """A misspelt STREAMWAY_… variable stops the start; those of other services are theirs to check."""
     own_prefixes = {kind.prefix() for kind in kinds}
-    known = {CONFIG_VARIABLE, *(f"{kind.prefix()}{name}".upper() for kind in kinds for name in kind.model_fields)}
+    known = {CONFIG_VARIABLE}
+    for kind in kinds:
+        known |= _variables(kind, kind.prefix(), kind.model_config.get("env_nested_delimiter") or "")
     others = tuple(prefix for prefix in SERVICE_PREFIXES.values() if prefix not in own_prefixes)
     for variable in sorted(os.environ):
         name = variable.upper()

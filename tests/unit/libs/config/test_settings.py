@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from streamway.config import ServiceSettings, SharedSettings, load
@@ -91,6 +91,25 @@ def test_a_misspelt_variable_stops_the_start(monkeypatch, variable: str, hint: s
     monkeypatch.setenv(variable, "1")
     assert variable in refusal()
     assert hint in refusal()
+
+
+class _Inner(BaseModel):
+    depth: int = 1
+
+
+class _Nested(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="STREAMWAY_ADAPTER_", env_nested_delimiter="__")
+    section: ClassVar[str] = "adapter"
+    inner: _Inner = Field(default_factory=_Inner)
+
+
+def test_a_field_of_a_model_inside_is_set_by_a_variable_of_its_own(monkeypatch) -> None:
+    monkeypatch.setenv("STREAMWAY_ADAPTER_INNER__DEPTH", "5")
+    (settings,) = load(_Nested, arguments=[])
+    assert settings.inner.depth == 5
+    monkeypatch.setenv("STREAMWAY_ADAPTER_INNER__DEEPTH", "5")
+    with pytest.raises(StartError, match="did you mean STREAMWAY_ADAPTER_INNER__DEPTH"):
+        load(_Nested, arguments=[])
 
 
 def test_a_variable_of_another_service_is_not_ours_to_judge(monkeypatch) -> None:
