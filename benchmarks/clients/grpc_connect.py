@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import grpc.aio
+
+from benchmarks.clients.plan import Plan, Record, Tally, now
 from streamway.rpc.options import client_options
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
-
-from benchmarks.clients.plan import Plan, Record, Tally, now
 
 
 async def run(plan: Plan, tally: Tally) -> None:
