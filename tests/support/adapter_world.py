@@ -16,6 +16,7 @@ from services.inference_adapter.app import Adapter
 from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings
 from streamway.lanes import TaskCopy, add_generation
+from streamway.rpc.options import client_options
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 from streamway.valkey import keys
@@ -59,7 +60,7 @@ class Attached:
     """One Attach stream, read in the background."""
 
     def __init__(self, address: str, metadata: grpc.aio.Metadata | None = None) -> None:
-        self._channel = grpc.aio.insecure_channel(address)
+        self._channel = grpc.aio.insecure_channel(address, options=client_options(64 * 1024 * 1024))
         self.stub: Any = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self.call: Any = self.stub.Attach(metadata=metadata)
         self.events: dict[int, list[common_pb2.Event]] = {}

@@ -76,7 +76,7 @@ class Worker:
 
     async def room(self) -> int:
         """Waits until something may be taken from the lanes; returns how much."""
-        while (free := self._window.free - self._callers) <= 0:
+        while (free := self._window.unreserved - self._callers) <= 0:
             self._room.clear()
             await self._room.wait()
         return free
@@ -88,7 +88,7 @@ class Worker:
         """
         self._callers += 1
         try:
-            while not self._window.free and self._window.reserved:
+            while self._window.free and not self._window.unreserved:
                 self._room.clear()
                 await self._room.wait()
             return self._window.free > 0
