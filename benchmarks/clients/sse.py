@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from typing import cast
 from urllib.parse import urlsplit
 
 from benchmarks.clients.plan import Plan, Record, Tally, now
@@ -28,9 +29,9 @@ class _Stream(asyncio.Protocol):
         self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._request)
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         if not self._status:

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import re
+from typing import cast
 from urllib.parse import urlsplit
 
 from benchmarks.clients.plan import Plan, Record, Tally, now
@@ -28,8 +29,8 @@ class _Socket(asyncio.Protocol):
         self._record = Record(now())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
         key = base64.b64encode(os.urandom(16)).decode()
         host = urlsplit(self._plan.target).netloc
         protocols = "streamway.v1.json"
@@ -37,7 +38,7 @@ class _Socket(asyncio.Protocol):
             protocols += ", streamway.auth." + base64.urlsafe_b64encode(self._plan.api_key.encode()).decode().rstrip(
                 "="
             )
-        transport.write(
+        self._transport.write(
             f"GET /v1/stream HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {protocols}\r\n\r\n".encode()
         )
