@@ -14,7 +14,7 @@ from services.inference_adapter.io.fanout.subscription import Subscription
 from services.inference_adapter.io.generation import Generation
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.validation import check_request
-from streamway.errors import DuplicateId, GoingAway, QueueFull
+from streamway.errors import DuplicateId, GoingAway, NoWorkers, QueueFull
 from streamway.rpc import caller
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_generation_id
@@ -58,7 +58,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Generate(  # noqa: N802
         self, request: inference_pb2.InferenceServiceGenerateRequest, context: Any
     ) -> AsyncIterator[inference_pb2.InferenceServiceGenerateResponse]:
-        wanted = self._checked(request.request)
+        wanted = await self._checked(request.request)
         outbox = Outbox(self._limits.buffer_bytes)
         self._directory.opened(outbox)
         generation: Generation | None = None
@@ -89,12 +89,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             subscriptions=self._worker.live,
         )
 
-    def _checked(self, request: common_pb2.GenerationRequest) -> common_pb2.GenerationRequest:
+    async def _checked(self, request: common_pb2.GenerationRequest) -> common_pb2.GenerationRequest:
         """The request as it will run."""
         check_request(request, [model.name for model in self._backend.info().models])
         if self.draining:
             raise GoingAway("worker")
-        if not self._worker.window.free:
+        if not self._monitor.healthy:
+            raise NoWorkers(request.model)
+        if not await self._worker.room_for_call():
             raise QueueFull(request.model, _RETRY_S)
         wanted = common_pb2.GenerationRequest()
         wanted.CopyFrom(request)

@@ -116,13 +116,16 @@ def chat(
     question: Annotated[str | None, typer.Argument(help="Ask this and exit; - reads standard input.")] = None,
     router: _Router = None,
     model: Annotated[str | None, typer.Option(help="Model to ask. Default: the only one, or the first.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest answer. Default: the engine's own limit.")
+    ] = None,
     key: _Key = None,
     data_dir: _DataDir = None,
 ) -> None:
     """Talks to a model from the terminal, over gRPC."""
     from services.supervisor.commands.chat import talk
 
-    talk(question, model, {"router": router, "api_key": key, "data_dir": data_dir})
+    talk(question, model, max_tokens, {"router": router, "api_key": key, "data_dir": data_dir})
 
 
 @app.command()

@@ -8,9 +8,9 @@ import time
 
 import grpc.aio
 import pytest
+
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
-
 from tests.support.clients import RawRequest, chat_body, frames
 from tests.support.mesh import EngineServer, MeshProcesses
 

@@ -57,25 +57,25 @@ async def test_b1_without_include_usage_no_chunk_carries_usage(mesh: MeshProcess
 
 
 async def test_b1_two_choices_each_finish_once(mesh: MeshProcesses) -> None:
-    client = sdk(mesh)
     finish: dict[int, list[str]] = {}
     texts: dict[int, str] = {0: "", 1: ""}
     usage = []
-    stream = await client.chat.completions.create(
-        model="simulated",
-        messages=[{"role": "user", "content": "b1 two"}],
-        n=2,
-        max_tokens=12,
-        stream=True,
-        stream_options={"include_usage": True},
-    )
-    async for chunk in stream:
-        if chunk.usage:
-            usage.append(chunk.usage)
-        for choice in chunk.choices:
-            texts[choice.index] += choice.delta.content or ""
-            if choice.finish_reason:
-                finish.setdefault(choice.index, []).append(choice.finish_reason)
+    async with sdk(mesh) as client:
+        stream = await client.chat.completions.create(
+            model="simulated",
+            messages=[{"role": "user", "content": "b1 two"}],
+            n=2,
+            max_tokens=12,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        async for chunk in stream:
+            if chunk.usage:
+                usage.append(chunk.usage)
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+                if choice.finish_reason:
+                    finish.setdefault(choice.index, []).append(choice.finish_reason)
     assert finish == {0: ["length"], 1: ["length"]}
     assert len(usage) == 1
     assert usage[0].completion_tokens == 24

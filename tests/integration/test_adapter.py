@@ -200,8 +200,8 @@ async def test_a_cancel_of_what_runs_aborts_the_engine_at_once(valkey: Redis, va
         assert reason(events[-1]) == "cancelled"
         assert events[-1].error.delivered_until == 3
         assert_tile(events)
-        await eventually(lambda: state_of(valkey, generation), "cancelled")
-        assert await unfinished(valkey) == 0
+        await eventually(lambda: unfinished(valkey), 0)
+        assert await state_of(valkey, generation) == "cancelled"
 
 
 async def test_a2_a_cancel_in_the_queue_never_reaches_the_engine(valkey: Redis, valkey_server: ValkeyServer) -> None:
@@ -263,18 +263,18 @@ async def test_a_reader_whose_stream_broke_goes_on_where_it_was(valkey: Redis, v
 
 async def test_what_nobody_reads_is_aborted_after_the_grace(valkey: Redis, valkey_server: ValkeyServer) -> None:
     engine = ScriptedEngine(slots=2)
-    async with running_adapter(valkey_server.url, engine, orphan_grace_s=0.6) as adapter, attached(adapter) as books:
+    async with running_adapter(valkey_server.url, engine, orphan_grace_s=1.0) as adapter, attached(adapter) as books:
         left = await enqueue(valkey, request("left"))
         outcome = await books.subscribe(left, view="VIEW_OUTCOME")
         async with attached(adapter) as stream:
             number = await stream.subscribe(left)
             (await engine.next_call()).say("a")
             await stream.until(number, 2)
-        begun = time.monotonic()
+            begun = time.monotonic()
         never_read = await enqueue(valkey, request("never read"))
         (event,) = await books.all(outcome)
         assert reason(event) == "cancelled"
-        assert 0.5 < time.monotonic() - begun < 3
+        assert 0.9 < time.monotonic() - begun < 5
         await eventually(lambda: state_of(valkey, never_read), "cancelled")
     assert [call.aborted for call in engine.calls] == [True, True]
 

@@ -120,6 +120,31 @@ async def test_a_direct_call_beyond_the_window_is_refused(valkey_server: ValkeyS
         running.cancel()
 
 
+async def test_a_direct_call_waits_for_room_that_a_read_of_the_lanes_has_set_aside(valkey_server: ValkeyServer) -> None:
+    engine = ScriptedEngine(slots=1, answer=("x",))
+    async with running_adapter(valkey_server.url, engine, preload_depth=0) as adapter, attached(adapter) as stream:
+        # The loop that reads the lanes lies in its wait by then, and sets nothing aside.
+        await asyncio.sleep(0.1)
+        granted = adapter.window.reserve(1)
+        call = generate(stream, request())
+        await asyncio.sleep(0.1)
+        assert granted == 1
+        assert engine.calls == []
+        adapter._worker.release(granted)
+        assert kinds(await all_of(call))[-1] == "finished"
+
+
+async def test_a_direct_call_is_refused_while_the_engine_does_not_answer(valkey_server: ValkeyServer) -> None:
+    engine = ScriptedEngine()
+    async with (
+        running_adapter(valkey_server.url, engine, engine_check_s=0.1) as adapter,
+        attached(adapter) as stream,
+    ):
+        engine.broken = True
+        await eventually(lambda: adapter.window.free, 0)
+        assert await refusal(generate(stream, request())) == "no_workers"
+
+
 async def test_an_id_that_is_known_is_refused_and_its_generation_goes_on(valkey_server: ValkeyServer) -> None:
     engine = ScriptedEngine()
     async with running_adapter(valkey_server.url, engine) as adapter, attached(adapter) as stream:

@@ -17,6 +17,7 @@ from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings
 from streamway.journal import Entry, Kind, encode_events
 from streamway.lanes import TaskCopy, add_generation
+from streamway.rpc.options import client_options
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 from streamway.valkey import keys
@@ -85,7 +86,7 @@ class Attached:
 
     def __init__(self, address: str, metadata: grpc.aio.Metadata | None = None) -> None:
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address)
+        self._channel = grpc.aio.insecure_channel(address, options=client_options(64 * 1024 * 1024))
         self.stub: Any = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self.call: Any = self.stub.Attach(metadata=metadata)
         self.events: dict[int, list[common_pb2.Event]] = {}

@@ -23,6 +23,8 @@ from streamway.runtime.tasks import TaskScope
 
 PROGRESS_INTERVAL_S: Final = 2.0
 STOP_GRACE_S: Final = 3.0
+# How long a server that has given up may take to say its last lines.
+_LAST_LINES_S: Final = 2.0
 _FOLDER: Final = "streamway-llama-"
 _ROOT: Final = Path(__file__).resolve().parents[3]  # what `-m services…` is found from
 _log = structlog.get_logger("adapter")
@@ -77,7 +79,7 @@ class LlamaProcess:
             env={**os.environ, "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "1000")},
         )
         assert self._process.stderr is not None
-        self._scope.spawn(self._read_log(self._process.stderr), "log")
+        self._logging = self._scope.spawn(self._read_log(self._process.stderr), "log")
 
     async def _read_log(self, lines: asyncio.StreamReader) -> None:
         """Keeps the server's last lines, so that its pipe never fills up; errors and warnings go into our log."""
@@ -115,6 +117,8 @@ class LlamaProcess:
                 )
         line = reading.result().decode("utf-8", "replace").strip()
         if line != "ready":
+            # The reason stands in its log, another pipe, which may not have been read to its end yet.
+            await asyncio.wait({self._logging}, timeout=_LAST_LINES_S)
             raise StartError(self._why(line))
 
     def _why(self, line: str) -> str:

@@ -120,11 +120,16 @@ class Window:
         """Tasks that may still be taken; 0 while the engine cannot take work."""
         if self._paused:
             return 0
-        return max(0, self.slots + self.preload_depth - len(self._entries) - self._reserved)
+        return max(0, self.slots + self.preload_depth - len(self._entries))
+
+    @property
+    def unreserved(self) -> int:
+        """Of that, what no read that is under way has set aside."""
+        return max(0, self.free - self._reserved)
 
     def reserve(self, most: int) -> int:
         """Sets room aside for a read that is under way; returns how much. Give it back with `release`."""
-        granted = min(most, self.free)
+        granted = min(most, self.unreserved)
         self._reserved += granted
         return granted
 

@@ -70,8 +70,9 @@ class Worker:
         self._resume_grace_s = resume_grace_s
         self._orphan_grace_s = orphan_grace_s
         self._generations: dict[str, Generation] = {}
+        # Set when room may have come free; and who waits for what a read of the lanes has set aside.
         self._room = asyncio.Event()
-        self._note_room()
+        self._callers = 0
 
     @property
     def window(self) -> Window:
@@ -99,16 +100,31 @@ class Worker:
         return not self._generations
 
     async def room(self) -> int:
-        """Waits until something may be taken; returns how much."""
-        while not self._window.free:
+        """Waits until something may be taken from the lanes; returns how much."""
+        while (free := self._window.unreserved - self._callers) <= 0:
             self._room.clear()
             await self._room.wait()
-        return self._window.free
+        return free
+
+    async def room_for_call(self) -> bool:
+        """True when a direct call may be admitted now, without another wait in between.
+
+        Room that a read of the lanes has set aside is waited for, a matter of a millisecond: most reads bring nothing.
+        """
+        self._callers += 1
+        try:
+            while self._window.free and not self._window.unreserved:
+                self._room.clear()
+                await self._room.wait()
+            return self._window.free > 0
+        finally:
+            self._callers -= 1
+            self._room.set()
 
     def release(self, granted: int) -> None:
         """Gives reserved room back."""
         self._window.release(granted)
-        self._note_room()
+        self._room.set()
 
     def knows(self, task: TakenTask) -> bool:
         """True for a task that is being worked on, or done and not acknowledged yet."""
@@ -243,7 +259,7 @@ class Worker:
                         why, label = _late(effect, self._queue_timeout_s), effect.reason
                     self._place.metrics.cancels.labels(effect.stage, label).inc()
                     generation.stop(why)
-        self._note_room()
+        self._room.set()
 
     def _is_known(self, id_: str, task: TakenTask | None, model: str, *, journaled: bool) -> bool:
         """True for a generation that needs no new engine call here; then the copy is dealt with."""
@@ -292,10 +308,6 @@ class Worker:
         # Only what came through a lane has a record.
         if generation.task is not None:
             self._books.state(generation.id, state)
-
-    def _note_room(self) -> None:
-        if self._window.free:
-            self._room.set()
 
 
 def _late(drop: Drop, queue_timeout_s: float) -> StreamwayError:

@@ -26,7 +26,9 @@ _ANSWER_BEGINS_S: Final = 5.0
 _PRINTABLE: Final = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 
 
-def talk(question: str | None, model: str | None, options: Mapping[str, str | int | Path | None]) -> None:
+def talk(
+    question: str | None, model: str | None, max_tokens: int | None, options: Mapping[str, str | int | Path | None]
+) -> None:
     """One answer when `question` is given ("-": read it from standard input), otherwise a conversation until Ctrl-D."""
     mesh = Mesh(options)
     if question == "-":
@@ -34,7 +36,7 @@ def talk(question: str | None, model: str | None, options: Mapping[str, str | in
     if question is not None and not question.strip():
         raise InvalidArgument("question", "is empty")
     with asyncio.Runner() as runner:
-        chat = runner.run(_connect(mesh, model))
+        chat = runner.run(_connect(mesh, model, max_tokens))
         try:
             if question is not None:
                 runner.run(chat.ask(question))
@@ -96,9 +98,18 @@ class _Timing:
 class Chat:
     """A conversation with one model. What was said is kept and sent with each question."""
 
-    def __init__(self, address: str, channel: grpc.aio.Channel, metadata: Any, models: list[str], model: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        channel: grpc.aio.Channel,
+        metadata: Any,
+        models: list[str],
+        model: str,
+        max_tokens: int | None = None,
+    ) -> None:
         self.address = address
         self.model = model
+        self._limits = common_pb2.Limits(max_tokens=max_tokens)
         self._models = models
         self._channel = channel
         self._stub = router_pb2_grpc.RouterServiceStub(channel)
@@ -109,7 +120,7 @@ class Chat:
     async def ask(self, question: str) -> None:
         """Prints the answer as it comes. Raises the StreamwayError it ended with."""
         asked = common_pb2.Message(role="user", content=question)
-        request = common_pb2.GenerationRequest(model=self.model, messages=[*self._messages, asked])
+        request = common_pb2.GenerationRequest(model=self.model, messages=[*self._messages, asked], limits=self._limits)
         text: list[str] = []
         timing = _Timing(time.monotonic())
         worker = cache = ""
@@ -163,7 +174,7 @@ class Chat:
         await self._channel.close()
 
 
-async def _connect(mesh: Mesh, model: str | None) -> Chat:
+async def _connect(mesh: Mesh, model: str | None, max_tokens: int | None) -> Chat:
     """A conversation with `model`, or with the first one the router knows. Raises StartError when no router answers."""
     channel = open_channel(mesh.router, mesh.shared)
     try:
@@ -177,7 +188,7 @@ async def _connect(mesh: Mesh, model: str | None) -> Chat:
     if not names and model is None:
         await channel.close()
         raise StartError(f"the router at {mesh.router} knows no model yet; see `streamway status`")
-    return Chat(mesh.router, channel, mesh.metadata, names, model or names[0])
+    return Chat(mesh.router, channel, mesh.metadata, names, model or names[0], max_tokens)
 
 
 def _refusal(problem: grpc.aio.AioRpcError, address: str) -> Exception:

@@ -31,14 +31,16 @@ def test_running_and_waiting_together_never_exceed_slots_and_preload_depth() -> 
     assert window.free == 1
 
 
-def test_room_that_is_reserved_is_not_free() -> None:
+def test_room_that_is_reserved_is_not_given_twice() -> None:
     window = Window(slots=1, preload_depth=2)
     assert window.reserve(2) == 2
-    assert window.free == 1
+    assert (window.free, window.unreserved) == (3, 1)
     assert window.reserve(5) == 1
     assert window.reserve(1) == 0
     window.release(2)
-    assert window.free == 2
+    assert window.unreserved == 2
+    window.receive(taken("a"), 0)
+    assert (window.free, window.unreserved) == (2, 1)
 
 
 def test_order_is_class_then_priority_then_arrival() -> None:

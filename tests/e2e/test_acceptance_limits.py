@@ -1,0 +1,210 @@
+"""`docs/acceptance.md` C, F, I, K: idle connections, memory, tasks, sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from pathlib import Path
+
+import aiohttp
+import grpc.aio
+import psutil
+import pytest
+import websockets
+
+from benchmarks.accounting import cpu_seconds, memory_bytes
+from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc, router_pb2, router_pb2_grpc
+from tests.support.clients import RawRequest, chat_body, frames, text_of
+from tests.support.mesh import MeshProcesses
+
+PATH = "/v1/chat/completions"
+
+
+async def test_c1_heartbeats_bridge_a_long_silence(tmp_path: Path) -> None:
+    """Scaled: every answer begins after 5 s, heartbeats each second; no gap reaches twice the heartbeat."""
+    environment = {
+        "STREAMWAY_EDGE_HEARTBEAT_S": "1",
+        "STREAMWAY_ADAPTER_SIMULATION__FAULTS__FIRST_TOKEN_DELAY_S": "5",
+    }
+    mesh = MeshProcesses(tmp_path, environment=environment)
+    try:
+        request = await RawRequest.post(mesh.edge_url + PATH, chat_body("c1", max_tokens=3, stream=True))
+        assert await request.head() == 200
+        last, widest, comments = time.monotonic(), 0.0, 0
+        async for chunk in request.chunks():
+            widest = max(widest, time.monotonic() - last)
+            last = time.monotonic()
+            comments += chunk.startswith(b":")
+            if b"[DONE]" in chunk:
+                break
+        assert widest < 2.0
+        assert comments >= 3
+        async with frames(mesh.websocket_url) as client:
+            await client.open("x", "c1 websocket", params={"max_tokens": 3})
+            beats = 0
+            while (frame := await client.receive(2.5))["type"] != "finished":
+                beats += frame["type"] == "heartbeat"
+            assert beats >= 3
+    finally:
+        mesh.close()
+
+
+@pytest.mark.parametrize("sockets", [500])
+async def test_f1_idle_websockets_are_small_and_leave_nothing(tmp_path: Path, sockets: int) -> None:
+    """Scaled to 500 sockets: at most 48 KB each over all processes; most of it back after they close."""
+    mesh = MeshProcesses(tmp_path)
+    try:
+        pids = [mesh.pid_of(name) for name in mesh.names()]
+
+        async def hold(stack: contextlib.AsyncExitStack, count: int) -> None:
+            for _ in range(count):
+                connecting = websockets.connect(
+                    mesh.websocket_url, subprotocols=[websockets.Subprotocol("streamway.v1.json")], compression=None
+                )
+                socket = await stack.enter_async_context(connecting)
+                assert json.loads(await socket.recv())["type"] == "hello"
+
+        async with contextlib.AsyncExitStack() as stack:
+            await hold(stack, 50)  # warms every code path and allocator once
+        await asyncio.sleep(0.5)
+        before = sum(map(memory_bytes, pids))
+        async with contextlib.AsyncExitStack() as stack:
+            await hold(stack, sockets)
+            held = sum(map(memory_bytes, pids))
+        assert (held - before) / sockets <= 48 * 1024
+        await asyncio.sleep(1.0)
+        after = sum(map(memory_bytes, pids))
+        assert after <= before * 1.10
+    finally:
+        mesh.close()
+
+
+async def test_f3_a_client_that_does_not_read_is_dropped_and_others_go_on(tmp_path: Path) -> None:
+    environment = {
+        "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": "200",
+        "STREAMWAY_ADAPTER_SIMULATION__KV_TOKENS": "4000000",
+    }
+    mesh = MeshProcesses(tmp_path, environment=environment)
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(mesh.edge_url.rsplit(":", 1)[1]), limit=1024)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        key = "dGhlIHNhbXBsZSBub25jZQ=="
+        writer.write(
+            f"GET /v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: streamway.v1.json\r\n\r\n".encode()
+        )
+        for number in range(100):
+            opening = {
+                "type": "open",
+                "id": str(number),
+                "model": "simulated",
+                "messages": [{"role": "user", "content": f"f3 {number}"}],
+                "params": {"max_tokens": 20_000},
+            }
+            payload = json.dumps(opening).encode()
+            writer.write(bytes((0x81, 0x80 | 126)) + len(payload).to_bytes(2, "big") + bytes(4) + payload)
+        await writer.drain()
+        edge = mesh.pid_of("edge-0")
+        before = memory_bytes(edge)
+        async with grpc.aio.insecure_channel(mesh.address("adapter-0")) as channel:
+            stub = inference_pb2_grpc.InferenceServiceStub(channel)
+
+            async def running() -> int:
+                return (await stub.GetLoad(inference_pb2.GetLoadRequest())).running
+
+            until = time.monotonic() + 20
+            while await running() < 100:
+                assert time.monotonic() < until, "the slow client's generations should all run"
+                await asyncio.sleep(0.05)
+            async with frames(mesh.websocket_url) as client:
+                for turn in range(5):
+                    await client.open(f"ok{turn}", f"f3 other {turn}", params={"max_tokens": 20})
+                    await client.until("finished", f"ok{turn}", 20)
+            until = time.monotonic() + 30
+            while await running():
+                assert time.monotonic() < until, "the slow client was not dropped"
+                assert memory_bytes(edge) - before < 32 * 1024 * 1024
+                await asyncio.sleep(0.1)
+        assert await counter(mesh, "edge-0", "streamway_edge_slow_consumers_total") == 1
+        writer.transport.abort()
+    finally:
+        mesh.close()
+
+
+async def counter(mesh: MeshProcesses, name: str, metric: str) -> float:
+    """The sum of one metric of a process over its labels, from the operations port it listens on."""
+    ports = {c.laddr.port for c in psutil.Process(mesh.pid_of(name)).net_connections("tcp") if c.status == "LISTEN"}
+    async with aiohttp.ClientSession() as session:
+        for port in ports:
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
+                if response.status == 200:
+                    lines = (await response.text()).splitlines()
+                    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(metric))
+    raise AssertionError(f"{name} serves no metrics on {ports}")
+
+
+async def test_k1_a_prompt_of_12_mb_passes_every_hop(tmp_path: Path) -> None:
+    """An engine with a context of millions of tokens takes it; prefill is made fast, since its time is not the question."""
+    environment = {
+        "STREAMWAY_ADAPTER_SIMULATION__CONTEXT_TOKENS": "16000000",
+        "STREAMWAY_ADAPTER_SIMULATION__KV_TOKENS": "16000000",
+        "STREAMWAY_ADAPTER_SIMULATION__PREFILL_TOKENS_PER_S": "100000000",
+        "STREAMWAY_ADAPTER_SIMULATION__PREFILL_CHUNK_TOKENS": "16000000",
+    }
+    mesh = MeshProcesses(tmp_path, environment=environment)
+    try:
+        body = chat_body("k1 " + "river " * 2_000_000, max_tokens=3, stream=True)
+        request = await RawRequest.post(mesh.edge_url + PATH, body)
+        assert await asyncio.wait_for(request.head(), 60) == 200, await request.body()
+        data = [event async for event in request.events()]
+        assert data[-1] == "[DONE]"
+        assert all("error" not in json.loads(event) for event in data[:-1])
+    finally:
+        mesh.close()
+
+
+async def test_k1_a_body_over_the_limit_is_refused_with_the_limit(mesh: MeshProcesses) -> None:
+    limit = 32 * 1024 * 1024
+    request = await RawRequest.post(mesh.edge_url + PATH, b'{"model":"simulated","x":"' + b"a" * limit + b'"}')
+    assert await request.head() == 413
+    error = json.loads(await request.body())["error"]
+    assert str(limit) in error["message"]
+    async with grpc.aio.insecure_channel(
+        mesh.address("router-0"), options=[("grpc.max_send_message_length", -1)]
+    ) as channel:
+        huge = common_pb2.Message(role="user", content="a" * (limit + 1))
+        call = router_pb2_grpc.RouterServiceStub(channel).Generate(
+            router_pb2.GenerateRequest(request=common_pb2.GenerationRequest(model="simulated", messages=[huge]))
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call.read()
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_an_idle_mesh_costs_next_to_nothing(mesh: MeshProcesses) -> None:
+    """No polling loop of ours runs hot: all processes together stay under a tenth of a core."""
+    pids = [mesh.pid_of(name) for name in mesh.names()]
+    before = sum(map(cpu_seconds, pids))
+    await asyncio.sleep(3)
+    assert (sum(map(cpu_seconds, pids)) - before) / 3 < 0.15
+
+
+async def test_many_generations_on_one_websocket_do_not_mix(mesh: MeshProcesses) -> None:
+    async with frames(mesh.websocket_url) as client:
+        ids = [f"g{number}" for number in range(40)]
+        for id_ in ids:
+            await client.open(id_, f"mix {id_}", params={"max_tokens": 30, "seed": 3})
+        seen, finished = [], set()
+        while len(finished) < len(ids):
+            frame = await client.receive()
+            seen.append(frame)
+            if frame["type"] == "finished":
+                finished.add(frame["id"])
+            assert frame["type"] != "error", frame
+        texts = {id_: text_of(seen, id_) for id_ in ids}
+    async with frames(mesh.websocket_url) as client:
+        for id_ in ids[:5]:
+            await client.open(id_, f"mix {id_}", params={"max_tokens": 30, "seed": 3}, cache="off")
+            assert text_of(await client.until("finished", id_)) == texts[id_]
