@@ -162,7 +162,9 @@ async def test_an_engines_refusal_before_the_first_byte_is_an_http_status() -> N
 
         async def work() -> None:
             request = await world.router.asked()
-            world.worker.push(request.generation, started(), failed(3, EngineRejected("no such grammar", 400, "grammar")))
+            world.worker.push(
+                request.generation, started(), failed(3, EngineRejected("no such grammar", 400, "grammar"))
+            )
 
         async with asyncio.TaskGroup() as group:
             group.create_task(work())

@@ -432,7 +432,9 @@ async def test_merged_and_structured_pieces_keep_their_place() -> None:
         request = await world.router.asked()
         merged = token(6, "abcd")
         merged.first_position, merged.token.units = 3, 4
-        raw = common_pb2.Event(position=7, epoch=1 << 20, token=common_pb2.Token(raw_delta=b'{"delta":{"x":1}}', units=1))
+        raw = common_pb2.Event(
+            position=7, epoch=1 << 20, token=common_pb2.Token(raw_delta=b'{"delta":{"x":1}}', units=1)
+        )
         last = common_pb2.Event(position=8, epoch=1 << 20, token=common_pb2.Token(units=1))
         last.token.choice_finished.finish_reason = "length"
         world.worker.push(request.generation, started(), merged, raw, last, finished(9))
