@@ -10,6 +10,9 @@ import pytest
 from tests.support.clients import RawRequest
 from tests.support.mesh import EngineServer, MeshProcesses
 
+# How long the shared engine mesh lets a generation run on for a reader that may come back.
+GRACE_S = 1.0
+
 
 @pytest.fixture(autouse=True)
 async def close_raw_requests() -> AsyncIterator[None]:
@@ -44,7 +47,11 @@ def engine_mesh(engine: EngineServer, tmp_path_factory: pytest.TempPathFactory) 
     processes = MeshProcesses(
         tmp_path_factory.mktemp("engine-mesh"),
         engine=engine.url,
-        environment={"STREAMWAY_ADAPTER_SLOTS": "4", "STREAMWAY_ADAPTER_PASS_STREAMWAY_FIELDS": "true"},
+        environment={
+            "STREAMWAY_ADAPTER_SLOTS": "4",
+            "STREAMWAY_ADAPTER_PASS_STREAMWAY_FIELDS": "true",
+            "STREAMWAY_ADAPTER_RESUME_GRACE_S": str(GRACE_S),
+        },
     )
     yield processes
     processes.close()

@@ -93,11 +93,11 @@ async def test_k2_meshes_start_and_stop_again_and_again(tmp_path: Path) -> None:
         assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-async def test_a_killed_worker_ends_its_streams_with_a_clear_error(tmp_path: Path) -> None:
+async def test_without_a_channel_a_killed_worker_ends_its_streams_with_a_clear_error(tmp_path: Path) -> None:
     mesh = MeshProcesses(tmp_path)
     try:
         async with frames(mesh.websocket_url) as client:
-            await client.open("x", "killed", params={"max_tokens": 3000})
+            await client.open("x", "killed", params={"max_tokens": 3000}, durability="off")
             await client.until("token", "x")
             old = mesh.kill("adapter-0")
             seen = await client.until("error", "x", 30)

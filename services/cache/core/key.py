@@ -22,6 +22,8 @@ IGNORED: Final = frozenset(
         "metadata",  # for logs and traces
         "cache",  # whether to look, not for what
         "on_disconnect",
+        "durability",
+        "idempotency_key",
     }
 )
 

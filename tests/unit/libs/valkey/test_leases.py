@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from streamway.runtime.clock import SystemClock
 from streamway.valkey import keys
-from streamway.valkey.leases import Lease, list_leases
+from streamway.valkey.leases import Lease, known_leases, list_leases
 
 
 class Clock:
@@ -32,7 +32,8 @@ async def test_a_lease_shows_its_fields_until_it_is_released(valkey: Redis) -> N
     assert await list_leases(valkey, clock, "router") == {}
     await lease.release()
     assert await list_leases(valkey, clock, "worker") == {}
-    assert await valkey.exists(keys.lease("worker", "a"), keys.lease_index("worker")) == 0
+    assert await valkey.exists(keys.lease("worker", "a")) == 0
+    assert await known_leases(valkey, "worker") == {"a": False}
 
 
 async def test_a_lease_that_is_not_renewed_ends(valkey: Redis) -> None:
@@ -46,10 +47,13 @@ async def test_a_lease_that_is_not_renewed_ends(valkey: Redis) -> None:
     assert await list_leases(valkey, clock, "worker") == {}
 
 
-async def test_whoever_was_gone_for_a_minute_leaves_the_index(valkey: Redis) -> None:
+async def test_whoever_was_gone_for_an_hour_leaves_the_index(valkey: Redis) -> None:
     clock = Clock()
     await Lease(valkey, clock, "worker", "a", lambda: {"x": "1"}).renew()
-    clock.now += 64
+    clock.now += 3_500
+    await Lease(valkey, clock, "worker", "b", lambda: {"x": "1"}).renew()
+    assert await valkey.zrange(keys.lease_index("worker"), 0, -1) == [b"a", b"b"]
+    clock.now += 200
     await Lease(valkey, clock, "worker", "b", lambda: {"x": "1"}).renew()
     assert await valkey.zrange(keys.lease_index("worker"), 0, -1) == [b"b"]
 
