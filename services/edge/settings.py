@@ -44,7 +44,7 @@ class EdgeSettings(ServiceSettings):
         default=10.0, ge=0.5, le=60, description="Seconds a router may take to answer before another one is asked."
     )
     reattach_s: float = Field(
-        default=5.0,
+        default=1.0,
         ge=0,
         le=60,
         description="Seconds a broken stream to a worker is tried again before it counts as lost.",

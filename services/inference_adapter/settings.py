@@ -93,7 +93,7 @@ class AdapterSettings(ServiceSettings):
         default=30.0,
         ge=1,
         le=3600,
-        description="Seconds after which a task without a sign of its worker may be taken over; renewed at each third.",
+        description="The idle time of tasks and the life of their records are renewed each third of so many seconds.",
     )
     lease_s: float = Field(
         default=3.0,

@@ -106,7 +106,7 @@ class RouterSettings(ServiceSettings):
         default=1024 * 1024, ge=0, description="Larger requests are neither looked up nor stored, in bytes."
     )
     reattach_s: float = Field(
-        default=5.0,
+        default=1.0,
         gt=0,
         le=600,
         description="Seconds to try a broken stream to a worker again before it counts as lost.",

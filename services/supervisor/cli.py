@@ -24,8 +24,8 @@ config_app = typer.Typer(help="Show or check the settings of every service.", no
 keys_app = typer.Typer(help="Make API keys. Only their hashes are stored.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
-dead_app = typer.Typer(help="Tasks that brought down too many workers.", no_args_is_help=True)
-app.add_typer(dead_app, name="dead")
+tasks_app = typer.Typer(help="Tasks that brought down too many workers.", no_args_is_help=True)
+app.add_typer(tasks_app, name="tasks")
 
 _UP_EXAMPLES = """[bold]Examples[/bold]
 
@@ -156,7 +156,7 @@ def config_check() -> None:
     check()
 
 
-@dead_app.command("list")
+@tasks_app.command("dead")
 def dead_list(
     model: Annotated[str | None, typer.Argument(help="Model to list. Default: how many each model has.")] = None,
     valkey: _Valkey = None,
@@ -168,7 +168,7 @@ def dead_list(
     show(model, valkey, {"data_dir": data_dir})
 
 
-@dead_app.command("retry", epilog="[bold]Example[/bold]\n\n  streamway dead retry qwen3-8b")
+@tasks_app.command("redrive", epilog="[bold]Example[/bold]\n\n  streamway tasks redrive qwen3-8b")
 def dead_retry(
     model: Annotated[str, typer.Argument(help="Model whose tasks to try again.")],
     generation: Annotated[str | None, typer.Option(help="Only this one. Default: all.")] = None,

@@ -17,6 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from redis.asyncio import Redis
 
+from services.inference_adapter.core.hidden import LOOK_S
 from streamway.runtime.start import StartError
 from streamway.valkey import keys
 from tests.support.adapter_world import (
@@ -106,6 +107,25 @@ async def test_after_a_restart_what_ran_is_lost_and_what_waited_is_run(
         await eventually(lambda: unfinished(valkey), 0)
         assert [await state_of(valkey, one) for one in (ran, waited, unread)] == ["failed", "finished", "finished"]
     assert [call.prompt for call in engine.calls] == ["waited", "unread"]
+
+
+async def test_a_task_whose_reply_was_lost_is_found_among_the_own_pending_ones(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    """Added and read under the worker's name in one step: it is pending here, and this worker never saw it."""
+    wanted, lane = request(), keys.lane(WORKER, "interactive")
+    async with (
+        running_adapter(valkey_server.url, ScriptedEngine(answer=("a",))) as adapter,
+        attached(adapter) as stream,
+    ):
+        await eventually(lambda: valkey.exists(lane), 1)
+        generation = await enqueue(valkey, wanted, worker="elsewhere")
+        ((_, copy),) = await valkey.xrange(keys.lane("elsewhere", "interactive"))
+        async with valkey.pipeline(transaction=True) as pipe:
+            pipe.xadd(lane, copy)
+            pipe.xreadgroup(keys.LANE_GROUP, WORKER, {lane: ">"}, count=1)
+            await pipe.execute()
+        assert text(await stream.all(await stream.subscribe(generation, after=1), within_s=3 * LOOK_S)) == "a"
 
 
 async def test_what_ended_in_an_earlier_life_is_told_as_lost_to_who_asks_for_it(

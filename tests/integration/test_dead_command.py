@@ -36,7 +36,7 @@ async def _bury(valkey: Redis, *, kept: bool = True) -> str:
 def _run(server: ValkeyServer, tmp_path: Path, *arguments: str) -> Any:
     """In a thread of its own loop: the command runs one itself."""
     where = ["--valkey", server.url, "--data-dir", str(tmp_path)]
-    return CliRunner().invoke(app, ["dead", *arguments, *where], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["tasks", *arguments, *where], env={"COLUMNS": "200"})
 
 
 async def _in_thread(server: ValkeyServer, tmp_path: Path, *arguments: str) -> Any:
@@ -46,17 +46,17 @@ async def _in_thread(server: ValkeyServer, tmp_path: Path, *arguments: str) -> A
 async def test_dead_tasks_are_listed_and_tried_again(
     valkey: Redis, valkey_server: ValkeyServer, tmp_path: Path
 ) -> None:
-    nothing = await _in_thread(valkey_server, tmp_path, "list")
+    nothing = await _in_thread(valkey_server, tmp_path, "dead")
     assert (nothing.exit_code, nothing.output.strip()) == (0, "no dead tasks")
     first, gone = await _bury(valkey), await _bury(valkey, kept=False)
-    counted = await _in_thread(valkey_server, tmp_path, "list")
+    counted = await _in_thread(valkey_server, tmp_path, "dead")
     assert "m" in counted.output
     assert "2" in counted.output
-    listed = await _in_thread(valkey_server, tmp_path, "list", "m")
+    listed = await _in_thread(valkey_server, tmp_path, "dead", "m")
     assert first in listed.output
     assert "w1 → w2 → w3" in listed.output
     assert "acme" in listed.output
-    tried = await _in_thread(valkey_server, tmp_path, "retry", "m")
+    tried = await _in_thread(valkey_server, tmp_path, "redrive", "m")
     assert tried.exit_code == 0, tried.output
     assert f"{first}  waits in the pool" in tried.output
     assert f"{gone}  its request is not kept any more" in tried.output
@@ -72,13 +72,13 @@ async def test_dead_tasks_are_listed_and_tried_again(
 
 async def test_only_one_is_tried_where_it_is_named(valkey: Redis, valkey_server: ValkeyServer, tmp_path: Path) -> None:
     first, second = await _bury(valkey), await _bury(valkey)
-    tried = await _in_thread(valkey_server, tmp_path, "retry", "m", "--generation", second)
+    tried = await _in_thread(valkey_server, tmp_path, "redrive", "m", "--generation", second)
     assert tried.exit_code == 0
     assert [task.generation for task in await list_dead(valkey, "m")] == [first]
-    unknown = await _in_thread(valkey_server, tmp_path, "retry", "m", "--generation", "nobody")
+    unknown = await _in_thread(valkey_server, tmp_path, "redrive", "m", "--generation", "nobody")
     assert isinstance(unknown.exception, InvalidArgument)
 
 
-@pytest.mark.parametrize("arguments", [("retry",), ()])
+@pytest.mark.parametrize("arguments", [("redrive",), ()])
 def test_what_is_missing_is_said(arguments: tuple[str, ...]) -> None:
-    assert CliRunner().invoke(app, ["dead", *arguments]).exit_code == 2
+    assert CliRunner().invoke(app, ["tasks", *arguments]).exit_code == 2

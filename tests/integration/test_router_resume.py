@@ -225,7 +225,7 @@ class TestIdempotency:
             await stream.first(one)
             error = (await stream.first(await stream.open(ask("pay 2", idempotency_key="k")))).error
             refused = from_status(error.status)
-            assert (refused.name, refused.metadata["field"]) == ("invalid_argument", "idempotency_key")
+            assert (refused.name, refused.metadata["field"]) == ("idempotency_conflict", "idempotency_key")
             assert one in refused.message
             await stream.close()
 

@@ -3,7 +3,8 @@
 The tree, all in `catalogue`; `table` holds one row per reason, `translate` the one translation to gRPC, HTTP and WebSocket:
 
     StreamwayError
-    ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded, DuplicateId      the request is wrong
+    ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded                   the request is wrong
+    ├── DuplicateId, IdempotencyConflict                                              a name is taken
     ├── ModelNotFound, GenerationNotFound, EventsExpired                              nothing of that name
     ├── Unauthenticated                                                               not allowed
     ├── QueueFull, TooManyGenerations, NoWorkers, QueueTimeout                        not now
@@ -23,6 +24,7 @@ from streamway.errors.catalogue import (
     EventsExpired,
     GenerationNotFound,
     GoingAway,
+    IdempotencyConflict,
     Internal,
     InvalidArgument,
     Malformed,
@@ -56,6 +58,7 @@ __all__ = [
     "EventsExpired",
     "GenerationNotFound",
     "GoingAway",
+    "IdempotencyConflict",
     "Internal",
     "InvalidArgument",
     "Malformed",

@@ -113,6 +113,17 @@ class DuplicateId(StreamwayError):
         super().__init__(f"{id_[:64]!r} is the id of a live generation; choose another", field="id", id=id_[:64])
 
 
+class IdempotencyConflict(StreamwayError):
+    reason = Reason.ERROR_REASON_IDEMPOTENCY_CONFLICT
+
+    def __init__(self, generation: str) -> None:
+        super().__init__(
+            f"this key was used for another request, which began generation {generation}; choose another key",
+            field="idempotency_key",
+            generation=generation,
+        )
+
+
 class Unauthenticated(StreamwayError):
     reason = Reason.ERROR_REASON_UNAUTHENTICATED
 

@@ -81,6 +81,9 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_EVENTS_EXPIRED: Row(
         _C.OUT_OF_RANGE, 410, _BAD, 1008, False, "the worker no longer remembers these events"
     ),
+    Reason.ERROR_REASON_IDEMPOTENCY_CONFLICT: Row(
+        _C.ALREADY_EXISTS, 409, _BAD, 1008, False, "an idempotency key came back with another request"
+    ),
     Reason.ERROR_REASON_TAKEOVER_UNSUPPORTED: Row(
         _C.ABORTED, 502, _SERVER, 1011, True, "the worker is gone and no other can continue this answer honestly"
     ),

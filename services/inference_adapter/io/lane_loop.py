@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 from redis.exceptions import RedisError
 
+from services.inference_adapter.core.hidden import HiddenTasks
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.journaling import Journaling
@@ -33,7 +34,8 @@ class LaneLoop:
 
     `lanes` are the worker's own, `pool` those that every worker of its models reads; each has a loop, since they may lie on two
     servers. What this worker had pending comes first: at the start, and after every error, since the reply with a task may be
-    what was lost. While Valkey is away running generations go on, and what ends meanwhile is acknowledged later.
+    what was lost; and it is looked at now and then, since a reply can be lost without an error. While Valkey is away running
+    generations go on, and what ends meanwhile is acknowledged later.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class LaneLoop:
 
     async def _take(self, lanes: LaneReader) -> None:
         connected, trouble, pause_s = False, False, _FIRST_PAUSE_S
+        hidden, now = HiddenTasks(), asyncio.get_running_loop().time
         while True:
             try:
                 if not connected:
@@ -100,6 +103,8 @@ class LaneLoop:
                     if trouble:
                         _log.info("lanes_reached_again")
                     connected, trouble, pause_s = True, False, _FIRST_PAUSE_S
+                elif hidden.due(now()):
+                    await self._admit(hidden.confirmed(await self._unknown(lanes)))
                 if not await self._take_some(lanes, await self._worker.room()):
                     await lanes.wait(_BLOCK_MS)
             except (RedisError, OSError) as problem:
@@ -111,10 +116,14 @@ class LaneLoop:
 
     async def _connect(self, lanes: LaneReader) -> None:
         await lanes.open()
-        pending = [task for task in await lanes.own_pending() if not self._worker.knows(task)]
+        pending = await self._unknown(lanes)
         if pending:
             _log.info("own_tasks_pending", tasks=len(pending))
             await self._admit(pending)
+
+    async def _unknown(self, lanes: LaneReader) -> list[TakenTask]:
+        """What is pending under this worker's name and not here."""
+        return [task for task in await lanes.own_pending() if not self._worker.knows(task)]
 
     async def _take_some(self, lanes: LaneReader, most: int) -> bool:
         """Takes at most `most` tasks. False when there were none."""

@@ -38,6 +38,7 @@ def _prompt_prefix(request: common_pb2.GenerationRequest) -> bytes:
     for message in request.messages:
         # A slice by characters first: nobody encodes a 12 MB prompt to look at its beginning.
         prefix += message.role.encode() + b"\0" + message.content[:PREFIX_BYTES].encode() + b"\0"
-        if len(prefix) >= PREFIX_BYTES:
+        # What follows the first question grows with each turn, and the second turn must find the worker of the first.
+        if message.role == "user" or len(prefix) >= PREFIX_BYTES:
             break
     return prefix[:PREFIX_BYTES]

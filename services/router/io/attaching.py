@@ -10,7 +10,7 @@ from services.router.core.idempotency import Claim, claim_of, digest_of_key
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.journal import Journal
 from services.router.io.locating import Locator
-from streamway.errors import GenerationNotFound, InvalidArgument, StreamwayError
+from streamway.errors import GenerationNotFound, IdempotencyConflict, StreamwayError
 from streamway.journal.functions import Script
 from streamway.valkey import keys
 from streamway.valkey.session import Session
@@ -40,7 +40,7 @@ class Attaching:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def open(self, ask: Ask) -> Opened:
-        """Raises InvalidArgument when the key began another request, StoreUnavailable, and what `inner` raises."""
+        """Raises IdempotencyConflict when the key began another request, StoreUnavailable, and what `inner` raises."""
         request = ask.request
         if not request.idempotency_key:
             return await self._inner.open(ask)
@@ -50,9 +50,7 @@ class Attaching:
         if earlier is None or earlier.generation == mine.generation:
             return await self._begin(ask, key, mine)
         if earlier.digest != mine.digest:
-            raise InvalidArgument(
-                "idempotency_key", f"was used for another request, which began generation {earlier.generation}"
-            )
+            raise IdempotencyConflict(earlier.generation)
         attached = await self._attach(ask, earlier)
         if attached is not None:
             return attached

@@ -44,6 +44,7 @@ EXAMPLES: list[StreamwayError] = [
     errors.RouterUnavailable(),
     errors.EventsExpired("x"),
     errors.Internal("abc"),
+    errors.IdempotencyConflict("x"),
     errors.TakeoverUnsupported("adapter-0", "it has more than one choice"),
     errors.TokenGap("adapter-0", 10),
     errors.TooManyAttempts(3),
