@@ -31,8 +31,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--ramp-s", type=float, default=1.0)
     parser.add_argument("--prompt-bytes", type=int, default=80)
+    parser.add_argument("--durability", choices=["off", "relaxed", "strict"], default="relaxed")
     parser.add_argument("--api-key", default="")
-    parser.add_argument("--limit-s", type=float, default=300.0)
+    parser.add_argument("--limit-s", type=float, default=60.0)
     options = parser.parse_args()
     plan = Plan(
         target=options.target,
@@ -43,6 +44,7 @@ def main() -> None:
         ramp_s=options.ramp_s,
         api_key=options.api_key,
         prompt_bytes=options.prompt_bytes,
+        durability=options.durability,
     )
     tally = Tally()
     gc.freeze()
@@ -52,7 +54,7 @@ def main() -> None:
         try:
             await asyncio.wait_for(SURFACES[options.surface](plan, tally), options.limit_s)
         except TimeoutError:
-            tally.error("run_timeout")
+            tally.error(f"not over after {options.limit_s:.0f} s")
 
     uvloop.run(bounded())
     print(json.dumps(tally.summary(now() - started)))

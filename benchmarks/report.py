@@ -12,18 +12,20 @@ def markdown(report: dict[str, Any]) -> str:
     """One row per surface and number of streams. µs of CPU a token, MB of memory at the peak, times in ms."""
     machine = report["machine"]
     lines = [
-        f"Measured {report['when'][:10]} on {machine['cpus']} shared cores ({machine['processor']}), Python {machine['python']}:",
-        f"`{report['command']}`. Medians; the spread of the token path in brackets.",
+        f"Measured {report['when'][:10]} on {machine['cpus']} shared cores ({machine['processor']}), Python",
+        f"{machine['python']}: `{report['command']}`. Medians; the spread of the token path in brackets.",
         "",
-        "| surface | streams | token path µs a token | " + " | ".join(f"{name} µs" for name in GROUPS) + " | memory MB"
-        " | first token p50 / p95 | gap p99 | tokens/s | errors |",
-        "|---|---|---|" + "---|" * len(GROUPS) + "---|---|---|---|---|",
+        "| surface | streams | durability | token path µs a token | "
+        + " | ".join(f"{name} µs" for name in GROUPS)
+        + " | memory MB | first token p50 / p95 | gap p99 | tokens/s | errors |",
+        "|---|---|---|---|" + "---|" * len(GROUPS) + "---|---|---|---|---|",
     ]
     for case in report["cases"]:
         path = case["token_path_us"]
         cpu = " | ".join(f"{_sum(case['us_per_token'], name):.1f}" for name in GROUPS)
         lines.append(
-            f"| {case['surface']} | {case['streams']:,} | {path['median']:.1f} [{path['min']:.1f}–{path['max']:.1f}] | {cpu}"
+            f"| {case['surface']} | {case['streams']:,} | {case['durability']}"
+            f" | {path['median']:.1f} [{path['min']:.1f}–{path['max']:.1f}] | {cpu}"
             f" | {sum(case['memory_mb'].values()):.0f} | {case['ttft_ms']['p50']:.0f} / {case['ttft_ms']['p95']:.0f}"
             f" | {case['itl_ms']['p99']:.0f} | {case['tokens_per_s']:,.0f} | {case['errors']} |"
         )
@@ -38,7 +40,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     cases = report["cases"]
-    labels = [f"{case['surface']}\n{case['streams']:,}" for case in cases]
+    labels = [f"{case['surface']}\n{case['streams']:,}\n{case['durability']}" for case in cases]
     figure, axes = pyplot.subplots(figsize=(1.4 * len(cases) + 2.5, 4.2), layout="constrained")
     bottom = [0.0] * len(cases)
     for name, colour in zip(GROUPS, ("#2f6f8f", "#e07a3f", "#7b8f3a", "#9a6fb0", "#b8b8b8"), strict=True):

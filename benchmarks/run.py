@@ -29,6 +29,8 @@ from tests.support.ports import free_port
 
 RESULTS = Path(__file__).parent / "results"
 TOKEN_PATH = ("edge", "adapter")
+# Surface, number of streams, durability.
+_Case = tuple[str, int, str]
 
 
 def main() -> None:
@@ -40,25 +42,32 @@ def main() -> None:
     parser.add_argument("--tokens-per-s", type=float, default=20.0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--durability", nargs="+", choices=["off", "relaxed", "strict"], default=["off", "relaxed"])
     parser.add_argument("--name", default="first")
     options = parser.parse_args()
-    cases = [(surface, streams) for streams in options.streams for surface in options.surfaces]
-    samples: dict[tuple[str, int], list[dict[str, Any]]] = {case: [] for case in cases}
+    # Durabilities next to each other: they are a pair, whatever else the machine does.
+    cases = [
+        (surface, streams, durability)
+        for streams in options.streams
+        for surface in options.surfaces
+        for durability in options.durability
+    ]
+    samples: dict[_Case, list[dict[str, Any]]] = {case: [] for case in cases}
     with (
         tempfile.TemporaryDirectory() as folder,
         _Mesh(Path(folder), options.tokens_per_s, max(options.streams)) as mesh,
     ):
         for repeat in range(options.repeats):
-            for surface, streams in cases:
-                sample = mesh.measure(surface, streams, options.tokens, options.rounds)
-                samples[surface, streams].append(sample)
-                print(f"round {repeat + 1}/{options.repeats}  {_line(surface, streams, sample)}", flush=True)
+            for case in cases:
+                sample = mesh.measure(case, options.tokens, options.rounds)
+                samples[case].append(sample)
+                print(f"round {repeat + 1}/{options.repeats}  {_line(case, sample)}", flush=True)
     report = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": os.cpu_count(), "processor": _processor(), "python": platform.python_version()},
         "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
         "tokens_per_s_of_a_stream": options.tokens_per_s,
-        "cases": [_case(surface, streams, rows) for (surface, streams), rows in samples.items()],
+        "cases": [_case(case, rows) for case, rows in samples.items()],
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{options.name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -105,8 +114,9 @@ class _Mesh:
             except subprocess.TimeoutExpired:
                 process.kill()
 
-    def measure(self, surface: str, streams: int, tokens: int, rounds: int) -> dict[str, Any]:
+    def measure(self, case: _Case, tokens: int, rounds: int) -> dict[str, Any]:
         """One load run: figures of the client, CPU a token and peak memory of each process of the mesh."""
+        surface, streams, durability = case
         pids = {row["name"]: row["pid"] for row in self._ready["processes"]}
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         target = self._ready["edge"]["url"]
@@ -115,7 +125,8 @@ class _Mesh:
         # fmt: off
         load = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.load", "--surface", surface, "--target", target, "--streams", str(streams),
-             "--tokens", str(tokens), "--rounds", str(rounds), "--ramp-s", str(tokens / self._tokens_per_s)],
+             "--tokens", str(tokens), "--rounds", str(rounds), "--durability", durability,
+             "--ramp-s", str(tokens / self._tokens_per_s)],
             stdout=subprocess.PIPE,
         )
         # fmt: on
@@ -142,24 +153,27 @@ class _Mesh:
         )
 
 
-def _line(surface: str, streams: int, sample: dict[str, Any]) -> str:
+def _line(case: _Case, sample: dict[str, Any]) -> str:
+    surface, streams, durability = case
     path = sum(value for name, value in sample["us_per_token"].items() if name.startswith(TOKEN_PATH))
     load = sample["load"]
     return (
-        f"{surface:9} {streams:5} streams: {path:6.1f} µs a token on the token path, "
+        f"{surface:9} {streams:5} streams, {durability:7}: {path:6.1f} µs a token on the token path, "
         f"first token p95 {load['ttft_ms'].get('p95', 0):.0f} ms, errors {load['errors'] or 0}"
     )
 
 
-def _case(surface: str, streams: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _case(case: _Case, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians over the rounds, with the least and most of the token path beside them."""
     names = list(rows[0]["us_per_token"])
     per_token = {name: statistics.median(row["us_per_token"][name] for row in rows) for name in names}
     paths = [sum(value for name, value in row["us_per_token"].items() if name.startswith(TOKEN_PATH)) for row in rows]
     loads = [row["load"] for row in rows]
+    surface, streams, durability = case
     return {
         "surface": surface,
         "streams": streams,
+        "durability": durability,
         "us_per_token": per_token,
         "token_path_us": {"median": statistics.median(paths), "min": min(paths), "max": max(paths)},
         "memory_mb": {name: max(row["memory_mb"][name] for row in rows) for name in names},

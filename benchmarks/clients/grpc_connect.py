@@ -32,6 +32,7 @@ async def run(plan: Plan, tally: Tally) -> None:
             model=plan.model,
             messages=[common_pb2.Message(role="user", content=plan.prompt(stream, turn))],
             limits=common_pb2.Limits(max_tokens=plan.tokens),
+            durability=common_pb2.Durability.Value(f"DURABILITY_{plan.durability.upper()}"),
         )
         record = Record(now())
         tally.records.append(record)

@@ -11,7 +11,10 @@ PROMPT = "Tell me, in as many words as you like, how a river finds its way to th
 
 @dataclass(frozen=True)
 class Plan:
-    """`streams` live at once, each asking `rounds` times for `tokens` tokens; starts are spread over `ramp_s` seconds."""
+    """`streams` live at once, each asking `rounds` times for `tokens` tokens; starts are spread over `ramp_s` seconds.
+
+    `durability` is "off", "relaxed" or "strict".
+    """
 
     target: str
     model: str
@@ -21,6 +24,7 @@ class Plan:
     ramp_s: float
     api_key: str = ""
     prompt_bytes: int = len(PROMPT)
+    durability: str = "relaxed"
 
     def prompt(self, stream: int, turn: int) -> str:
         """A prompt of the asked length that no other request shares, so that neither cache nor single-flight can help."""

@@ -80,7 +80,7 @@ async def run(plan: Plan, tally: Tally) -> None:
             auth = f"Authorization: Bearer {plan.api_key}\r\n" if plan.api_key else ""
             head = (
                 f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{auth}"
-                f"Content-Length: {len(body)}\r\n\r\n"
+                f"x-streamway-durability: {plan.durability}\r\nContent-Length: {len(body)}\r\n\r\n"
             )
             record = Record(now())
             tally.records.append(record)

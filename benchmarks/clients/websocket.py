@@ -104,6 +104,7 @@ class _Socket(asyncio.Protocol):
             "model": self._plan.model,
             "messages": [{"role": "user", "content": self._plan.prompt(self._stream, self._turn)}],
             "params": {"max_tokens": self._plan.tokens},
+            "durability": self._plan.durability,
         }
         self._send(1, json.dumps(frame).encode())
 
