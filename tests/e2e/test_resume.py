@@ -142,8 +142,10 @@ async def test_a_background_generation_with_a_key_is_made_once(mesh: MeshProcess
     status, _, refused = await call(
         "POST", mesh.edge_url + "/v1/generations", json=ask("another question", 20, idempotency_key="background-1")
     )
-    assert status in (400, 409)
-    assert "idempotency_key" in refused["error"]["message"]
+    assert status == 409
+    error = refused["error"]
+    assert (error["code"], error["param"]) == ("idempotency_conflict", "idempotency_key")
+    assert first["generation"] in error["message"]
 
 
 async def test_a4_a_delete_stops_what_nobody_reads_and_may_come_late(mesh: MeshProcesses) -> None:
