@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--prompt-bytes", type=int, default=80)
     parser.add_argument("--durability", choices=["off", "relaxed", "strict"], default="relaxed")
     parser.add_argument("--api-key", default="")
-    parser.add_argument("--limit-s", type=float, default=60.0)
+    parser.add_argument("--limit-s", type=float, default=30.0)
     options = parser.parse_args()
     plan = Plan(
         target=options.target,

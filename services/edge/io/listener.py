@@ -38,7 +38,11 @@ class EdgeProtocol(web.RequestHandler):
         """The response to what never reached a handler. It closes the connection."""
         id_ = new_secret_id()
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _log.error("request_failed", request_id=id_, exc_info=exc)
+            if isinstance(exc, ConnectionError):
+                # The client left before the last byte, as many do once they have read the end mark. Nobody is told.
+                _log.debug("client_left", request_id=id_)
+            else:
+                _log.error("request_failed", request_id=id_, exc_info=exc)
             response = error_response(Internal(id_), id_)
         else:
             # Port scanners and TLS on a plain port: nothing that needs somebody.
