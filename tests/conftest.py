@@ -15,10 +15,23 @@ from tests.support.needs import LEFT_OUT
 from tests.support.valkey_server import ValkeyServer
 
 _CI = os.environ.get("CI") == "true"
+# These take minutes: CI runs them, and whoever names them or sets FULL=1.
+_LONG = ("tests/chaos/", "tests/e2e/test_streamway_js.py")
 
 # No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
 settings.register_profile("streamway", deadline=None, derandomize=_CI)
 settings.load_profile("streamway")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the long tests to CI when everything is run."""
+    named = any(str(argument).startswith(_LONG) or str(argument) == "tests/chaos" for argument in config.args)
+    if _CI or named or os.environ.get("FULL") == "1":
+        return
+    long = [item for item in items if item.nodeid.startswith(_LONG)]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.nodeid.startswith(_LONG)]
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +86,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each thing that is missing."""
+    long = [item for item in terminalreporter.stats.get("deselected", []) if item.nodeid.startswith(_LONG)]
+    if long:
+        terminalreporter.write_line(f"{len(long)} tests that kill processes and cut networks: FULL=1 make test, and CI")
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         if LEFT_OUT in str(report.longrepr):
