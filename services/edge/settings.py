@@ -21,6 +21,12 @@ class EdgeSettings(ServiceSettings):
     reuse_port: bool = Field(
         default=True, description="Let several edge processes share the port; the kernel spreads connections over them."
     )
+    listen_fd: int | None = Field(
+        default=None,
+        ge=3,
+        description="Descriptor of a listening TCP socket this process was started with; host and port are not bound then. "
+        "Whoever holds it keeps connections waiting while this process is replaced.",
+    )
     backlog: int = Field(
         default=4096, ge=1, le=65535, description="Connections the kernel holds until this process accepts them."
     )

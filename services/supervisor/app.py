@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from services.supervisor.io.engines import Engines
 from services.supervisor.io.health import HttpProbe, ValkeyProbe
 from services.supervisor.io.journal import Terminal
 from services.supervisor.io.keeper import Keeper, Spec
-from services.supervisor.io.ports import free_ports, require_free
+from services.supervisor.io.ports import free_ports, listen, require_free
 from services.supervisor.io.ready_file import write_json
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
@@ -60,6 +61,8 @@ class Supervisor:
         self._terminal = Terminal(console, names)
         self._keepers: dict[str, Keeper] = {}
         self._engines: Engines | None = None
+        # All edges accept from it.
+        self._public: socket.socket | None = None
 
     async def start(self) -> None:
         """Checks every configuration, then starts stage by stage. Raises StartError before anything runs where it can."""
@@ -74,6 +77,8 @@ class Supervisor:
             await valkey.start()
         else:  # one line now instead of one from each process later
             await (await connect(self._valkey_url, start_timeout_s=_VALKEY_ANSWER_S)).aclose()
+        edge = configs[self._of("edge")[0].name]
+        self._public = listen(edge["host"], int(edge["port"]))
         for process in self._processes:
             self._keepers[process.name] = self._keeper(process, configs, environment)
         for stage in STAGES:
@@ -176,8 +181,8 @@ class Supervisor:
                 )
                 require_free(f"{process.name} {setting}", host, number, hint)
 
-    def _valkey(self, socket: Path, environment: Mapping[str, str]) -> Keeper:
-        command = embedded_valkey.command(self._data_dir.path, socket)
+    def _valkey(self, path: Path, environment: Mapping[str, str]) -> Keeper:
+        command = embedded_valkey.command(self._data_dir.path, path)
         probe = ValkeyProbe(self._valkey_url)
         # Meant for servers with replicas and large snapshots. This one has neither.
         hush = ("Memory overcommit must be enabled",)
@@ -191,7 +196,11 @@ class Supervisor:
         probe = HttpProbe(_reachable(config["operations_host"]), _operations_port(config))
         limit_s = self._settings.start_timeout_s if process.kind == "adapter" else _START_TIMEOUT_S
         command = [sys.executable, "-m", process.module, *process.arguments]
-        spec = Spec(process.name, command, environment, _address(config), probe, limit_s)
+        descriptors: tuple[int, ...] = ()
+        if process.kind == "edge" and self._public is not None:
+            descriptors = (self._public.fileno(),)
+            command += ["--listen-fd", str(descriptors[0])]
+        spec = Spec(process.name, command, environment, _address(config), probe, limit_s, descriptors=descriptors)
         return Keeper(spec, self._terminal, Backoff())
 
     def _of(self, kind: Kind) -> list[Process]:
@@ -239,6 +248,10 @@ class Supervisor:
         )
 
     async def _stop(self, grace_s: float) -> None:
+        if self._public is not None:
+            # The edges have it too, and answer who waits there before they close theirs.
+            self._public.close()
+            self._public = None
         for kind in DRAIN_ORDER:
             async with asyncio.TaskGroup() as group:
                 for process in self._of(kind):

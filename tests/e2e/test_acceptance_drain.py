@@ -63,6 +63,20 @@ async def test_l1_a_rolling_restart_of_everything_fails_no_request(tmp_path: Pat
         mesh.close()
 
 
+async def test_l1_who_connects_while_the_only_edge_is_down_waits_for_the_next_one(tmp_path: Path) -> None:
+    mesh = MeshProcesses(tmp_path)
+    failures: list[str] = []
+    try:
+        old = mesh.kill("edge-0")
+        while Path(f"/proc/{old}").exists():
+            await asyncio.sleep(0.01)
+        await ask(mesh, 1, failures)
+        assert failures == []
+        await mesh.restarted("edge-0", old, 60)
+    finally:
+        mesh.close()
+
+
 async def test_l1_a_draining_edge_says_so_and_lets_streams_finish(tmp_path: Path) -> None:
     mesh = MeshProcesses(tmp_path)
     try:

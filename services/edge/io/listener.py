@@ -94,7 +94,7 @@ class Listener:
                 access_log=None,  # type: ignore[arg-type]  # what aiohttp's own runner passes for "no access log"
             )
 
-        listening = self._socket()
+        listening = self._socket() if self._settings.listen_fd is None else self._inherited(self._settings.listen_fd)
         self._address = host_port(self._settings.host, listening.getsockname()[1])
         self._listening = await loop.create_server(connection, sock=listening, backlog=self._settings.backlog)
 
@@ -129,10 +129,7 @@ class Listener:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if settings.reuse_port:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if settings.socket_send_bytes:
-                # Accepted sockets inherit it.
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.socket_send_bytes)
-            listening.setblocking(False)
+            self._prepare(listening)
             listening.bind(address)
         except OSError as problem:
             listening.close()
@@ -140,6 +137,30 @@ class Listener:
                 f"cannot listen on {where} ({problem.strerror}); stop what listens there or set STREAMWAY_EDGE_PORT"
             ) from None
         return listening
+
+    def _inherited(self, descriptor: int) -> socket.socket:
+        """The socket that the supervisor listens on. Raises StartError when the descriptor is anything else.
+
+        A socket of our own would take the connections that wait in its queue with it when it is closed.
+        """
+        try:
+            listening = socket.socket(fileno=descriptor)
+            accepts = listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as problem:
+            raise StartError(
+                f"descriptor {descriptor} is no socket ({problem.strerror}); unset STREAMWAY_EDGE_LISTEN_FD"
+            ) from None
+        if not accepts:
+            listening.detach()
+            raise StartError(f"descriptor {descriptor} does not listen; unset STREAMWAY_EDGE_LISTEN_FD")
+        self._prepare(listening)
+        return listening
+
+    def _prepare(self, listening: socket.socket) -> None:
+        if self._settings.socket_send_bytes:
+            # Accepted sockets inherit it.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.socket_send_bytes)
+        listening.setblocking(False)
 
     def _last_words(self) -> Any:
         @web.middleware

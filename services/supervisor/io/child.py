@@ -20,12 +20,20 @@ _LONGEST_LINE_BYTES: Final = 64 * 1024
 class Child:
     """A process that dies with this one. `on_line` gets each line of its output, without the newline.
 
+    `descriptors` stay open in it, under the same numbers.
     It is spawned through `subprocess.Popen`, which uses vfork: the loop's own spawn forks, and gRPC's threads do not
     survive that. It has a process group of its own, so that Ctrl-C reaches only the supervisor and the drain keeps its order.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        on_line: Callable[[str], None],
+        descriptors: Sequence[int] = (),
+    ) -> None:
         self._command = list(command)
+        self._descriptors = tuple(descriptors)
         self._environment = dict(environment)
         self._on_line = on_line
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,6 +70,7 @@ class Child:
                 stdout=write,
                 stderr=write,
                 process_group=0,
+                pass_fds=self._descriptors,
             )
         finally:
             os.close(write)

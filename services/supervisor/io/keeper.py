@@ -33,6 +33,8 @@ class Spec:
     start_timeout_s: float
     # Lines with one of these are not shown.
     hush: tuple[str, ...] = ()
+    # Descriptors of ours that it gets.
+    descriptors: tuple[int, ...] = ()
 
 
 class Keeper:
@@ -98,7 +100,7 @@ class Keeper:
     async def _spawn(self) -> None:
         if self._child is not None:
             self._child.close()
-        self._child = Child(self.spec.command, self.spec.environment, self._show)
+        self._child = Child(self.spec.command, self.spec.environment, self._show, self.spec.descriptors)
         await self._child.start()
 
     def _show(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""TCP ports: which are free."""
+"""TCP ports: which are free, and the public one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,27 @@ def free_ports(count: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on which processes started later take turns to accept. Raises StartError when it cannot listen.
+
+    It stays open while they are replaced: who connects meanwhile waits instead of being refused. The edges set the backlog
+    they are configured with.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as problem:
+        raise StartError(f"{host!r} is no address ({problem.strerror}); give another --host") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen()
+    except OSError as problem:
+        listening.close()
+        raise StartError(f"cannot listen on {host}:{port} ({problem.strerror}); give another --port") from None
+    return listening
 
 
 def require_free(name: str, host: str, port: int, hint: str) -> None:
