@@ -205,8 +205,9 @@ class OpenAIHTTPBackend:
         connection = None
         try:
             async with asyncio.timeout(self._options.health_timeout_s):
-                # A fresh one: a health check must not fail because an idle connection was just closed.
-                connection = await self._pool.connect()
+                # A fresh one: a health check must not fail because an idle connection was just closed. And for us alone: we close
+                # it below, and a call that had taken it from the pool in the meantime would never hear of that.
+                connection = await self._pool.connect(keep=False)
                 connection.send(document, request)
                 return await document.result
         except TimeoutError:

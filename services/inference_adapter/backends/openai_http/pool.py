@@ -27,12 +27,15 @@ class ConnectionPool:
                 return connection
         return None
 
-    async def connect(self) -> EngineConnection:
-        """A new connection. Raises OSError, TimeoutError among them."""
+    async def connect(self, *, keep: bool = True) -> EngineConnection:
+        """A new connection; without `keep` it closes after one exchange and nobody else gets it.
+
+        Raises OSError, TimeoutError among them.
+        """
         loop = asyncio.get_running_loop()
 
         def make() -> EngineConnection:
-            return EngineConnection(self._went_idle, self._went_away)
+            return EngineConnection(self._went_idle if keep else EngineConnection.abort, self._went_away)
 
         async with asyncio.timeout(self._connect_timeout_s):
             if self._address.socket_path:
