@@ -1,30 +1,13 @@
-"""API keys: a YAML file with the hash of each key and its tenant.
-
-keys:
-  - hash: 3f79bb7b435b05321651daefd374cdc681dc06faa65e374e38337b88ca046dea   # sha256 of the key
-    tenant: acme
-"""
+"""The callers that API keys belong to."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import re
 from pathlib import Path
 from typing import Self
 
-import yaml
-
 from streamway.auth.identity import Identity
-from streamway.runtime.start import StartError
-
-_HASH = re.compile(r"[0-9a-f]{64}")
-_TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
-
-def hash_key(key: str) -> str:
-    """SHA-256 of a key in hex. Keys are long and random, so that a fast hash is enough."""
-    return hashlib.sha256(key.encode()).hexdigest()
+from streamway.tenancy import hash_key, read_keys
 
 
 class ApiKeys:
@@ -39,30 +22,7 @@ class ApiKeys:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Reads the file. Raises StartError with the line's fault."""
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as problem:
-            raise StartError(f"cannot read the API keys file {path}: {problem}") from None
-        except yaml.YAMLError as problem:
-            raise StartError(f"the API keys file {path} is not YAML: {' '.join(str(problem).split())}") from None
-        rows = content.get("keys") if isinstance(content, dict) else None
-        if not isinstance(rows, list) or not rows:
-            raise StartError(f"the API keys file {path} needs a list 'keys' with 'hash' and 'tenant' in each row")
-        tenants: dict[str, str] = {}
-        for number, row in enumerate(rows, 1):
-            digest, tenant = (
-                (str(row.get("hash", "")), str(row.get("tenant", ""))) if isinstance(row, dict) else ("", "")
-            )
-            if not _HASH.fullmatch(digest) or not _TENANT.fullmatch(tenant):
-                raise StartError(
-                    f"row {number} of the API keys file {path} needs 'hash' (64 hex digits, see `streamway keys hash`) "
-                    "and 'tenant' (letters, digits, _ . -)"
-                )
-            if tenants.setdefault(digest, tenant) != tenant:
-                raise StartError(
-                    f"row {number} of the API keys file {path} gives another tenant to a key listed before"
-                )
-        return cls(tenants)
+        return cls(read_keys(path))
 
     def identify(self, key: str) -> Identity | None:
         """The caller a key belongs to, or None."""

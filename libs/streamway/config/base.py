@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
-import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from streamway.config import strict_yaml
 from streamway.runtime.start import StartError
 
 # Every prefix that exists, so that a misspelt one is told from another service's.
@@ -30,6 +30,8 @@ SERVICE_PREFIXES: Final = {
     "client": "STREAMWAY_CLIENT_",
 }
 CONFIG_VARIABLE: Final = "STREAMWAY_CONFIG"
+# The section of streamway.yaml that is no settings class; `streamway.tenancy` reads it, and reads it again when it changes.
+TENANCY_SECTION: Final = "tenancy"
 _S = TypeVar("_S", bound="ServiceSettings")
 
 
@@ -77,31 +79,36 @@ class _FileSection(PydanticBaseSettingsSource):
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        section = _file_sections().get(getattr(self.settings_cls, "section", ""), {})
+        section = file_sections().get(getattr(self.settings_cls, "section", ""), {})
         return {str(name): value for name, value in section.items()}
 
 
-def _file_sections() -> Mapping[str, Any]:
-    """Reads streamway.yaml: the file named by STREAMWAY_CONFIG, or the one in the working directory if it exists."""
+def config_file() -> Path | None:
+    """Where streamway.yaml is: what STREAMWAY_CONFIG names, or the one in the working directory if it exists."""
     named = os.environ.get(CONFIG_VARIABLE)
     path = Path(named) if named else Path("streamway.yaml")
-    if not named and not path.exists():
+    return path if named or path.exists() else None
+
+
+def file_sections() -> Mapping[str, Any]:
+    """Reads streamway.yaml. Raises StartError."""
+    path = config_file()
+    if path is None:
         return {}
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = strict_yaml.parse(path.read_text(encoding="utf-8")) or {}
     except OSError as problem:
         raise StartError(f"cannot read the configuration {path}: {problem.strerror}; check {CONFIG_VARIABLE}") from None
     except UnicodeDecodeError:
         raise StartError(f"the configuration {path} is not UTF-8 text; check {CONFIG_VARIABLE}") from None
-    except yaml.YAMLError as problem:
-        raise StartError(f"{path} is not YAML: {' '.join(str(problem).split())}") from None
+    except ValueError as problem:
+        raise StartError(f"{path} is not YAML: {problem}") from None
+    known = ["shared", *SERVICE_PREFIXES, TENANCY_SECTION]
     if not isinstance(content, dict) or not all(isinstance(part, dict | None) for part in content.values()):
-        raise StartError(f"{path} must be a mapping of sections: {', '.join(['shared', *SERVICE_PREFIXES])}")
-    unknown = set(content) - {"shared", *SERVICE_PREFIXES}
+        raise StartError(f"{path} must be a mapping of sections: {', '.join(known)}")
+    unknown = set(content) - set(known)
     if unknown:
-        raise StartError(
-            f"{path} has the unknown section {min(unknown, key=str)!r}; known: shared, {', '.join(SERVICE_PREFIXES)}"
-        )
+        raise StartError(f"{path} has the unknown section {min(unknown, key=str)!r}; known: {', '.join(known)}")
     return {name: part or {} for name, part in content.items()}
 
 

@@ -28,7 +28,18 @@ class SharedSettings(ServiceSettings):
     )
     api_keys_file: Path | None = Field(
         default=None,
-        description="YAML file with the hash and tenant of each API key. Without it: one anonymous tenant, on loopback only.",
+        description="YAML file with the hash and tenant of each API key, beside the keys of the tenants. Without any key or "
+        "JWT: one anonymous tenant, on loopback only.",
+    )
+    tenants_file: Path | None = Field(
+        default=None,
+        description="YAML file with what the section `tenancy` of streamway.yaml would hold; see docs/tenants.md.",
+    )
+    tenants_poll_s: float = Field(
+        default=0.5,
+        ge=0.05,
+        le=60,
+        description="Seconds between two looks whether tenants, keys or JWT keys have changed; a change counts at once.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log lines to write."
