@@ -10,6 +10,7 @@ import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from services.router.core.key_table import KeyTable
 from services.router.core.ledger import Ledger
 from services.router.io.admitting import Admitting
 from services.router.io.attaching import Attaching
@@ -33,6 +34,7 @@ from streamway.attach import AttachPool
 from streamway.config import SharedSettings
 from streamway.following import ReaderPorts
 from streamway.journal import Follower
+from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.start import StartError
@@ -221,7 +223,14 @@ class RouterApp:
         )
         caching = Caching(placing, cache, records, journal, metrics, settings.cache_prompt_limit_bytes)
         admitting = Admitting(
-            Attaching(caching, journal, locator, settings.idempotency_ttl_s),
+            Attaching(
+                caching,
+                journal,
+                locator,
+                KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__),
+                clock,
+                settings.idempotency_ttl_s,
+            ),
             books,
             clock,
             metrics,

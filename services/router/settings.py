@@ -96,6 +96,12 @@ class RouterSettings(ServiceSettings):
     idempotency_ttl_s: float = Field(
         default=86_400.0, ge=1, le=30 * 86_400, description="Seconds an idempotency key is remembered."
     )
+    idempotency_keys: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Idempotency keys kept in memory for when Valkey is away; the oldest goes first.",
+    )
     cache_budget_ms: float = Field(
         default=20.0,
         ge=0,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
 from services.router.core import events
 from services.router.core.idempotency import Claim, claim_of, digest_of_key
+from services.router.core.key_table import KeyTable, Seen
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.journal import Journal
 from services.router.io.locating import Locator
-from streamway.errors import GenerationNotFound, IdempotencyConflict, StreamwayError
+from streamway.errors import GenerationNotFound, IdempotencyConflict, StoreUnavailable, StreamwayError
+from streamway.following import Place
 from streamway.journal.functions import Script
+from streamway.runtime.clock import Clock
+from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.session import Session
 
@@ -30,14 +35,21 @@ return 1
 class Attaching:
     """An opener that attaches a request with a known key to what its key began, and lets `inner` begin everything else.
 
-    A key promises that nothing runs twice. Where the store is away that can't be promised, so such a request is refused.
+    The store knows the keys of all routers. While it is away this router goes by the keys it has seen itself: what begins
+    then has no channel, and its key is known here alone, also when the store is back. `strict` is refused instead.
     """
 
-    def __init__(self, inner: Opener, journal: Journal, locator: Locator, ttl_s: float) -> None:
+    def __init__(
+        self, inner: Opener, journal: Journal, locator: Locator, table: KeyTable, clock: Clock, ttl_s: float
+    ) -> None:
         self._inner = inner
         self._journal = journal
         self._locator = locator
+        self._table = table
+        self._clock = clock
         self._ttl_ms = int(ttl_s * 1000)
+        # Keys of which the first request is being decided.
+        self._beginning: dict[str, asyncio.Event] = {}
 
     async def open(self, ask: Ask) -> Opened:
         """Raises IdempotencyConflict when the key began another request, StoreUnavailable, and what `inner` raises."""
@@ -46,9 +58,17 @@ class Attaching:
             return await self._inner.open(ask)
         key = keys.idempotency(request.tenant, digest_of_key(request.idempotency_key))
         mine = claim_of(request)
-        earlier = await self._claim(key, mine)
+        seen = self._table.get(key, self._clock.monotonic())
+        if seen is not None and not seen.stored:
+            return await self._open_by_table(ask, key, mine)
+        try:
+            earlier = await self._claim(key, mine)
+        except StoreUnavailable:
+            if request.durability == common_pb2.DURABILITY_STRICT:
+                raise
+            return await self._open_by_table(ask, key, mine)
         if earlier is None or earlier.generation == mine.generation:
-            return await self._begin(ask, key, mine)
+            return await self._begin(ask, key, mine, stored=True)
         if earlier.digest != mine.digest:
             raise IdempotencyConflict(earlier.generation)
         attached = await self._attach(ask, earlier)
@@ -56,16 +76,62 @@ class Attaching:
             return attached
         # Whoever claimed it died before anything ran.
         if await self._exchange(key, earlier, mine):
-            return await self._begin(ask, key, mine)
+            return await self._begin(ask, key, mine, stored=True)
         return await self.open(ask)
 
-    async def _begin(self, ask: Ask, key: str, mine: Claim) -> Opened:
+    async def _begin(self, ask: Ask, key: str, mine: Claim, *, stored: bool) -> Opened:
+        began = Seen(mine, durable=stored, stored=stored)
+        self._table.put(key, began, self._clock.monotonic())
+        decided = self._beginning[key] = asyncio.Event()
         try:
-            return await self._inner.open(ask)
-        except StreamwayError:
+            opened = await self._inner.open(ask)
+        except BaseException as problem:
             # Nothing runs, so the key is free again.
-            await self._exchange(key, mine, None)
+            self._table.drop(key, mine.generation)
+            if stored and isinstance(problem, StreamwayError):
+                with contextlib.suppress(StoreUnavailable):
+                    await self._exchange(key, mine, None)
             raise
+        else:
+            if opened.place is None and not opened.durable:
+                # All of the answer is told now, by the cache; there is nothing to read again.
+                self._table.drop(key, mine.generation)
+            else:
+                place = opened.place or ("", "")
+                self._table.put(key, Seen(mine, opened.durable, stored, *place), self._clock.monotonic())
+            return opened
+        finally:
+            if self._beginning.get(key) is decided:
+                del self._beginning[key]
+            decided.set()
+
+    async def _open_by_table(self, ask: Ask, key: str, mine: Claim) -> Opened:
+        """Without the store, or for what began without it."""
+        while True:
+            seen = self._table.get(key, self._clock.monotonic())
+            if seen is None:
+                break
+            if seen.claim.digest != mine.digest:
+                raise IdempotencyConflict(seen.claim.generation)
+            decided = self._beginning.get(key)
+            if decided is None:
+                return await self._attach_here(ask, seen)
+            await decided.wait()
+        # Told in `accepted`: nothing of it survives, and no other router knows its key.
+        ask.request.durability = common_pb2.DURABILITY_OFF
+        return await self._begin(ask, key, mine, stored=False)
+
+    async def _attach_here(self, ask: Ask, seen: Seen) -> Opened:
+        generation, worker, durable = seen.claim.generation, seen.worker, seen.durable
+        place = Place(worker, seen.address) if worker else None
+        try:
+            known = await self._locator.known(generation, ask.request.tenant)
+        except (StoreUnavailable, GenerationNotFound):
+            # It has ended, or the store is away: its worker has it for a while, and its channel.
+            durability = common_pb2.DURABILITY_RELAXED if durable else common_pb2.DURABILITY_OFF
+        else:
+            place, durable, durability, worker = known.place, known.durable, known.durability, known.worker
+        return self._opened(ask, generation, worker, place, durability, durable=durable)
 
     async def _claim(self, key: str, mine: Claim) -> Claim | None:
         """The claim that was there; None: it is mine now."""
@@ -96,14 +162,28 @@ class Attaching:
                 if look + 1 < looks:
                     await asyncio.sleep(_LOOK_S)
                 continue
-            told = events.accepted(
-                ask.request,
-                route="cache" if not known.worker else "home",
-                cache="off",
-                worker=known.worker,
-                source=self._locator.source_of(known.place),
-                durability=known.durability,
-                attached_to=earlier.generation,
+            return self._opened(
+                ask, earlier.generation, known.worker, known.place, known.durability, durable=known.durable
             )
-            return Opened([told], known.place, earlier.generation, durable=known.durable)
         return None
+
+    def _opened(
+        self,
+        ask: Ask,
+        generation: str,
+        worker: str,
+        place: Place | None,
+        durability: common_pb2.Durability.ValueType,
+        *,
+        durable: bool,
+    ) -> Opened:
+        told = events.accepted(
+            ask.request,
+            route="home" if worker else "cache",
+            cache="off",
+            worker=worker,
+            source=self._locator.source_of(place),
+            durability=durability,
+            attached_to=generation,
+        )
+        return Opened([told], place, generation, durable=durable)
