@@ -50,10 +50,10 @@ from streamway.following.catching_up import CatchingUp, Found
 from streamway.following.ports import Located, Place, ReaderPorts, ReaderSink
 from streamway.following.records import read_record
 from streamway.following.search import Search
-from streamway.journal import START, Cursor, Entry, Following, Line, Merger
+from streamway.journal import START, Ahead, Cursor, Entry, Following, Line, Merger
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
-from streamway.valkey.session import LinkLost, StoreRefused
+from streamway.valkey.session import LinkLost, Session, StoreRefused
 
 _TERMINAL: Final = frozenset({"finished", "error"})
 _LOCATE_S: Final = 5.0  # one question to `locate` waits so long
@@ -65,6 +65,7 @@ class GenerationReader:
     """One reader of one generation. See the module."""
 
     __slots__ = (
+        "_ahead",
         "_announcing",
         "_catching_up",
         "_deliver",
@@ -104,6 +105,8 @@ class GenerationReader:
         self._merger = Merger(cursor, line)
         self._catching_up = CatchingUp(generation, self._merger, sink, ports.after_batch)
         self._following: Following | None = None
+        # What it was given and the store did not have then.
+        self._ahead: Ahead | None = None
         self._news = asyncio.Event()
         self._number = 0
         # Grows with each change of direction: whoever finds another one than its own stops.
@@ -173,6 +176,12 @@ class GenerationReader:
             refused = kind == "error" and not event.epoch
             if not (refused and self.durable):
                 self._announce(common_pb2.Resumed(recovered=not refused, after=str(self._announcing)))
+        if event.not_durable:
+            self._ahead = self._ahead or Ahead()
+            self._ahead.add(event)
+        elif self._ahead is not None and event.position:
+            # The worker logs before it delivers again only when the store has everything.
+            self._ahead = None
         if kind in _TERMINAL:
             self._number = 0
             if kind == "error" and not event.epoch and self.durable:
@@ -288,14 +297,22 @@ class GenerationReader:
         try:
             async with asyncio.timeout(self._ports.store_wait_s):
                 session = await self._ports.journal.session()
-            found, tail = await self._catching_up.run(
-                session, lambda: turn == self._turn, self._announce if self._announcing is not None else None
-            )
+            found, tail = await self._catch_up(session, turn)
+            if found is Found.BEHIND and turn == self._turn and await self._write_ahead(session):
+                found, tail = await self._catch_up(session, turn)
         except (TimeoutError, LinkLost, StoreRefused):
             return found
         if found is Found.TAIL and self._ports.follower is not None and turn == self._turn:
             self._following = self._ports.follower.follow(self._generation, tail, self)
         return found
+
+    async def _catch_up(self, session: Session, turn: int) -> tuple[Found, Cursor]:
+        announce = self._announce if self._announcing is not None else None
+        return await self._catching_up.run(session, lambda: turn == self._turn, announce)
+
+    async def _write_ahead(self, session: Session) -> bool:
+        """The channel stops before this reader: whoever takes over must start behind what was shown."""
+        return self._ahead is not None and await self._ahead.write(session, self._generation)
 
     async def _locate(self, lost_worker: str, *, wait_s: float) -> Located | StreamwayError:
         try:

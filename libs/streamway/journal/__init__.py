@@ -9,6 +9,7 @@
 and reclaim. The rest does I/O through the ports of `streamway.valkey.session`.
 """
 
+from streamway.journal.ahead import Ahead
 from streamway.journal.answer import ChoiceSoFar, rebuild
 from streamway.journal.beginning import Beaten, begin_call
 from streamway.journal.channel import Begun
@@ -27,6 +28,7 @@ from streamway.journal.writing import Writing, WritingListener
 
 __all__ = [
     "START",
+    "Ahead",
     "Beaten",
     "Begun",
     "Behind",

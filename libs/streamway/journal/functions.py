@@ -191,8 +191,17 @@ def send_restore(
     session: Session, generation: str, expected: Cursor, entries: Sequence[Entry], on_reply: Callable[[Reply], None]
 ) -> None:
     """Writes entries the store has lost, in order, if its newest entry still is `expected`."""
+    RESTORE.send(session, keys.response(generation), _restoring(expected, entries), on_reply)
+
+
+async def restore(session: Session, generation: str, expected: Cursor, entries: Sequence[Entry]) -> bool:
+    """The same, waiting for the answer: whether they were written. Raises LinkLost or StoreRefused."""
+    return bool(await RESTORE.call(session, keys.response(generation), *_restoring(expected, entries)))
+
+
+def _restoring(expected: Cursor, entries: Sequence[Entry]) -> list[Argument]:
     arguments: list[Argument] = [str(expected)]
     for entry in entries:
         fields = entry.fields()
         arguments += [str(entry.id), len(fields), *fields]
-    RESTORE.send(session, keys.response(generation), arguments, on_reply)
+    return arguments

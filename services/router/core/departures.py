@@ -8,6 +8,10 @@ known: a full lease must pass first. A worker that was judged by its silence and
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+# After an outage of the store, readers that were given more than it has write that first: a takeover starts behind it.
+READERS_FIRST_S: Final = 1.0
 
 
 class Departures:
@@ -16,12 +20,15 @@ class Departures:
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._steady_since: float | None = None
+        # The store answered before, was away, and answers again.
+        self._after_outage = False
         self._alive: Mapping[str, bool] = {}
         # Found silent although their lease still ran, with what the lease said then.
         self._silent: dict[str, float] = {}
 
     def unreadable(self) -> None:
         """The store does not answer."""
+        self._after_outage = self._after_outage or self._steady_since is not None
         self._steady_since = None
 
     def looked(self, alive: Mapping[str, bool], reported_ms: Mapping[str, float], now: float) -> None:
@@ -50,4 +57,5 @@ class Departures:
         if self._steady_since is None:
             return []
         steady = self.steady(now)
-        return [id_ for id_, alive in self._alive.items() if id_ in self._silent or (steady and not alive)]
+        heard = not self._after_outage or now - self._steady_since >= READERS_FIRST_S
+        return [id_ for id_, alive in self._alive.items() if (heard and id_ in self._silent) or (steady and not alive)]

@@ -12,6 +12,7 @@ from typing import Any
 
 from streamway.journal import functions
 from streamway.journal import signals as s
+from streamway.journal.ahead import Ahead
 from streamway.journal.beginning import begin_call
 from streamway.journal.channel import Begun, Channel, State
 from streamway.journal.cursor import START, Cursor
@@ -41,6 +42,9 @@ class Build:
     reclaimer: type[Reclaimer] = Reclaimer
     begin: Callable[..., Awaitable[Any]] = begin_call
     read: Callable[..., Awaitable[Read]] = read_channel
+    ahead: Callable[[], Ahead] = Ahead
+    # Workers may deliver without the store, and readers write what it lacks.
+    relaxed: bool = False
     random_bits: bool = True
     look_at_own: bool = True
     scripts: dict[str, str] = field(default_factory=dict)
@@ -73,6 +77,11 @@ class World:
         self.epochs: set[int] = set()
         self.timers: list[Callable[[], None]] = []
         self._refs = 0
+
+    @property
+    def may_differ(self) -> bool:
+        """A reader may have had what the channel has not."""
+        return self.lost_writes or self.build.relaxed
 
     def problem(self, text: str) -> None:
         self.problems.append(text)
@@ -135,7 +144,9 @@ class Call:
         self.line = begun.begin.begin.line if begun.begin.begin is not None else None
         self.stopped = False
         self.over = False
-        self.was_in_doubt = False
+        self.loose = False
+        # The last position of the entry that each position lies in.
+        self.entry_of: dict[int, int] = {}
         self.writing = Writing(
             world.build.channel(begun, world.now), session, _Listener(self), lambda: world.now, world.later
         )
@@ -161,16 +172,39 @@ class Call:
             event.epoch = self.writing.channel.begun.epoch
         self.events += flush
         kind = Kind.TOKENS if flush[0].WhichOneof("event") == "token" else Kind.END
-        self.writing.append(kind, flush[-1].position, encode_events(flush))
+        last = flush[-1].position
+        self.entry_of.update((event.position, last) for event in flush)
+        self.writing.append(kind, last, encode_events(flush))
+        if self.loose:
+            self.deliver_all()
+
+    @property
+    def can_loosen(self) -> bool:
+        return not self.stopped and not self.over and self.delivered < self.events[-1].position
+
+    def deliver_all(self) -> None:
+        """The store is silent: what it has not confirmed goes out without it."""
+        self.loose = True
+        events = [common_pb2.Event.FromString(event.SerializeToString()) for event in self.events]
+        events = [event for event in events if event.position > self.delivered]
+        for event in events:
+            event.not_durable = True
+            last = self.entry_of[event.position]
+            event.entry_position = last if last != event.position else 0
+        self._deliver(events, None)
+        self.delivered = self.events[-1].position
 
     def confirmed(self, position: int) -> None:
         if self.stopped:
             self.worker.world.problem("a stopped call delivered")
+        if self.loose:
+            self.loose = position < self.events[-1].position
+            return
         self._deliver([event for event in self.events if self.delivered < event.position <= position], None)
         self.delivered = max(self.delivered, position)
 
     def unanswered(self, position: int) -> None:
-        """Only `strict` is modelled: it waits."""
+        """A schedule says itself when the store counts as silent."""
 
     def stopped_by(self, reason: s.StopReason) -> None:
         self.stopped = True
@@ -335,6 +369,7 @@ class Reader(Actor):
         super().__init__(store, name)
         self.world = world
         self.merger = world.build.merger()
+        self.ahead = world.build.ahead()
         # What each worker has sent on its stream, in order; streams of different workers overtake one another.
         self.mailboxes: dict[str, deque[tuple[common_pb2.Event, Line | None]]] = {}
         self.text: list[tuple[int, int, str]] = []
@@ -345,6 +380,7 @@ class Reader(Actor):
     def forget(self) -> None:
         """The edge dies; the client comes back to another one with its cursor."""
         self.merger = self.world.build.merger(self.merger.cursor)
+        self.ahead = self.world.build.ahead()
         self.mailboxes.clear()
         self.catching_up = False
         self.wants_channel = True
@@ -374,6 +410,8 @@ class Reader(Actor):
         cursor = self.merger.cursor
         try:
             read = await self.world.build.read(session, GENERATION, cursor, self.merger.line)
+            if isinstance(read.outcome, Behind) and await self.ahead.write(session, GENERATION):
+                read = await self.world.build.read(session, GENERATION, cursor, self.merger.line)
         except LinkLost:
             return
         self.catching_up = False
@@ -385,7 +423,7 @@ class Reader(Actor):
             case NotRecovered(oldest):
                 self._tell(f"not recovered, oldest {oldest}")
             case Behind():
-                if not self.world.lost_writes:
+                if not self.world.may_differ:
                     self.world.problem("behind, though the store lost nothing")
                 self.behind = True
             case Diverged() as diverged:
@@ -397,6 +435,8 @@ class Reader(Actor):
     def _receive(self, event: common_pb2.Event, line: Line | None, *, from_channel: bool = False) -> None:
         verdict = self.merger.receive(event.epoch, event.first_position or event.position, event.position, line)
         if verdict is Verdict.DELIVER:
+            if event.not_durable:
+                self.ahead.add(event)
             self._show(event)
         elif verdict is Verdict.GAP:
             self.wants_channel = True
@@ -421,7 +461,7 @@ class Reader(Actor):
 
     def _tell(self, what: str) -> None:
         self.told.append(what)
-        if not self.world.lost_writes:
+        if not self.world.may_differ:
             self.world.problem(f"{self.name} was told {what}, though the store lost nothing")
 
     behind = False

@@ -8,6 +8,7 @@ from typing import Any
 
 from streamway.journal import functions
 from streamway.journal import signals as s
+from streamway.journal.ahead import Ahead
 from streamway.journal.beginning import begin_call, ensure_copy, read_until
 from streamway.journal.channel import Begun, Channel
 from streamway.journal.cursor import START, Cursor
@@ -21,6 +22,7 @@ from streamway.journal.reclaimer import Reclaimer
 from streamway.journal.signals import Place
 from streamway.journal.transitions import State
 from streamway.lanes.task import TaskCopy
+from streamway.v1 import common_pb2
 from streamway.valkey.session import LinkLost, Session, Sessions
 from tests.support.journal_model.actors import Build
 
@@ -516,6 +518,30 @@ def old_epochs_too() -> Build:
     return Build(merger=_OldEpochsToo)
 
 
+class _EachEvent(Ahead):
+    def add(self, event: common_pb2.Event) -> None:
+        event.entry_position = 0
+        super().add(event)
+
+
+def ahead_recut() -> Build:
+    """Readers: what the channel lacks is written event by event, however its worker had cut it."""
+    return Build(ahead=_EachEvent, relaxed=True)
+
+
+class _WithHoles(Ahead):
+    def entries(self, tail: Cursor) -> list[Entry]:
+        later = [held for held in self._held if held.epoch == tail.epoch and held.last > tail.position]
+        if later and later[0].first > tail.position + 1:
+            return super().entries(Cursor(tail.epoch, later[0].first - 1))
+        return super().entries(tail)
+
+
+def ahead_with_holes() -> Build:
+    """Readers: what they have is written also where something before it is missing."""
+    return Build(ahead=_WithHoles, relaxed=True)
+
+
 MUTANTS: dict[str, Callable[[], Build]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -544,5 +570,7 @@ MUTANTS: dict[str, Callable[[], Build]] = {
         acknowledge_after_break,
         silent_splice,
         old_epochs_too,
+        ahead_recut,
+        ahead_with_holes,
     )
 }

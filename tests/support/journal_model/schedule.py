@@ -85,6 +85,8 @@ class Model:
                 if worker.wire is not None:
                     yield 0.05, f"{worker.name} looks at its own", worker.look_at_own
                 for call in worker.calls:
+                    if world.build.relaxed and call.can_loosen:
+                        yield 0.5, f"{worker.name} call {call.number} delivers without the store", call.deliver_all
                     if call.can_make:
                         tokens = 1 + (len(call.events) % 3)
                         yield (

@@ -63,3 +63,18 @@ def test_silence_with_nothing_to_tell_changes_nothing() -> None:
     gate = Gate(strict=False)
     assert not gate.unanswered()
     assert not gate.loose
+
+
+def test_what_goes_out_without_the_store_says_where_its_entry_ends() -> None:
+    def entries(events: object) -> list[tuple[int, int]]:
+        assert isinstance(events, list)
+        return [(position, common_pb2.Event.FromString(raw).entry_position) for position, raw in events]
+
+    gate = Gate(strict=False)
+    gate.put([event(3), event(4)])
+    gate.put([event(5)])
+    gate.put([event(6), event(7), event(300)])
+    gate.confirmed(4)
+    assert entries(gate.unanswered()) == [(5, 0), (6, 300), (7, 300), (300, 0)]
+    assert entries(gate.put([event(301), event(302)])) == [(301, 302), (302, 0)]
+    assert entries(gate.put([event(303)])) == [(303, 0)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.router.core.departures import Departures
+from services.router.core.departures import READERS_FIRST_S, Departures
 
 
 def test_a_lease_that_ended_while_the_store_answered_is_the_end_of_its_worker() -> None:
@@ -54,3 +54,13 @@ def test_nothing_is_taken_while_the_store_is_away() -> None:
     departures.silent("a", 5.0)
     departures.unreadable()
     assert departures.gone(200.0) == []
+
+
+def test_after_an_outage_readers_that_are_ahead_of_the_store_come_first() -> None:
+    departures = Departures(3.0)
+    departures.looked({"a": True}, {"a": 5.0}, 100.0)
+    departures.silent("a", 5.0)
+    departures.unreadable()
+    departures.looked({"a": True}, {"a": 5.0}, 110.0)
+    assert departures.gone(110.0) == []
+    assert departures.gone(110.0 + READERS_FIRST_S) == ["a"]
