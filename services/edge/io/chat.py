@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from aiohttp import HttpVersion11, web
 
-from services.edge.core import openai_request, session_key
+from services.edge.core import openai_request
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.core.openai_request import ChatBody
@@ -33,6 +33,7 @@ from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.outbox import ChunkedOutbox, Flusher, Outbox
 from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
+from streamway.affinity import session_key
 from streamway.errors import GoingAway, SlowConsumer
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from aiohttp import WSMsgType, web
 
-from services.edge.core import session_key, ws_frames
+from services.edge.core import ws_frames
 from services.edge.core.commands import BadFrame, Cancel, Live, Name, Open, Restore, Resume
 from services.edge.interfaces import Dialect
 from services.edge.io.desk import Generation
 from services.edge.io.gate import Caller
 from services.edge.io.outbox import Outbox
+from streamway.affinity import session_key
 from streamway.errors import (
     DuplicateId,
     GenerationNotFound,

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 from aiohttp import HttpVersion11, web
 
-from services.edge.core import session_key, ws_protocol
+from services.edge.core import ws_protocol
 from services.edge.core.commands import cursor_of
 from services.edge.io.desk import Desk
 from services.edge.io.event_readers import EventStreamReader, PollReader
@@ -36,6 +36,7 @@ from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.outbox import ChunkedOutbox, Flusher, Outbox
 from services.edge.io.restores import Restores
 from services.edge.settings import EdgeSettings
+from streamway.affinity import session_key
 from streamway.errors import GoingAway, InvalidArgument, SlowConsumer, StreamwayError, TooLarge, from_status
 from streamway.journal.cursor import START, Cursor
 from streamway.runtime.ids import new_generation_id

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from services.edge.core import responses_request, session_key
+from services.edge.core import responses_request
 from services.edge.core.responses_events import ResponseEvents
 from services.edge.core.responses_request import Message, ResponsesBody
 from services.edge.core.responses_state import ResponseState, generation_of, response_id
@@ -32,6 +32,7 @@ from services.edge.io.responses_store import ResponseStore, StoredResponse
 from services.edge.io.responses_stream import ResponseStreams, head
 from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
+from streamway.affinity import session_key
 from streamway.errors import (
     EventsExpired,
     GenerationNotFound,

@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import credentials, session_key
+from services.edge.core import credentials
 from services.edge.core.ws_json import JsonDialect
 from services.edge.core.ws_proto import ProtoDialect
 from services.edge.interfaces import Dialect
@@ -25,6 +25,7 @@ from services.edge.io.outbox import Flusher
 from services.edge.io.restores import Restores
 from services.edge.io.routers import Routers
 from services.edge.settings import EdgeSettings
+from streamway.affinity import session_key
 from streamway.errors import GoingAway, InvalidArgument, StreamwayError
 
 # How long a handshake may wait for the names of the models.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from services.router.core import admission, validate
 from services.router.core.body import look
 from services.router.core.estimate import prompt_bytes
-from services.router.core.session import session_key
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.books import Books
 from services.router.metrics import RouterMetrics
+from streamway.affinity import key_of
 from streamway.errors import DuplicateId, StreamwayError
 from streamway.runtime.clock import Clock
 from streamway.telemetry import context
@@ -76,7 +76,7 @@ class Admitting:
         request.durability = request.durability or self._durability
         request.on_disconnect = request.on_disconnect or common_pb2.ON_DISCONNECT_GRACE
         ask.body = look(request.openai_body, self._read_body_bytes)
-        request.session = session_key(request)
+        request.session = key_of(request)
         here = context.begin(
             request.traceparent, generation=request.generation, model=request.model, tenant=request.tenant
         )

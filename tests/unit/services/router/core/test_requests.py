@@ -1,4 +1,4 @@
-"""What the router reads from a request: session, size, cacheability, admission."""
+"""What the router reads from a request: size, cacheability, admission."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from services.router.core.body import look
 from services.router.core.cacheable import qualifies
 from services.router.core.estimate import prompt_bytes, tokens_in_flight
 from services.router.core.patience import Patience
-from services.router.core.session import hash_key, session_key
 from streamway.errors import GoingAway, Malformed, TooManyGenerations
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import CachePolicy
@@ -27,26 +26,6 @@ def _body(**fields: Any) -> bytes:
 
 def _qualifies(request: common_pb2.GenerationRequest) -> bool:
     return qualifies(request, look(request.openai_body, MIB), MIB)
-
-
-def test_a_session_key_stays_and_another_id_is_hashed() -> None:
-    assert session_key(ask(session="00ff00ff00ff00ff")) == "00ff00ff00ff00ff"
-    assert session_key(ask(session="chat-7")) == hash_key(b"chat-7")
-    assert len(session_key(ask(session="chat-7"))) == 16
-
-
-def test_without_a_session_the_beginning_of_the_prompt_decides_for_tenant_and_model() -> None:
-    shared = "You are helpful. " * 100
-    assert session_key(ask(shared + "a")) == session_key(ask(shared + "b"))
-    assert session_key(ask("a")) != session_key(ask("b"))
-    assert session_key(ask("a")) != session_key(ask("a", model="other"))
-    assert session_key(ask("a")) != session_key(ask("a", tenant="acme"))
-    only_body = ask(openai_body=_body())
-    del only_body.messages[:]
-    assert len(session_key(only_body)) == 16
-    nothing = ask()
-    del nothing.messages[:]
-    assert session_key(nothing) == ""
 
 
 def test_tokens_are_prompt_plus_expected_output_of_all_choices() -> None:

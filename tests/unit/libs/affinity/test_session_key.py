@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from services.edge.core import session_key
 from services.edge.core.placement import choose_router
+from streamway.affinity import session_key
 
 
 def test_the_order_is_explicit_openai_address_connection() -> None:

@@ -1,7 +1,8 @@
 """The session key: what routers hash to send a conversation home (docs/design.md §6).
 
 The first that exists: the client's own session id; OpenAI's `prompt_cache_key` or `user`; the client's address, where
-configured; the WebSocket's address and key; the beginning of the prompt. Never the bearer token.
+configured; the WebSocket's address and key; the beginning of the prompt. Never the bearer token. Edges and routers make keys
+here and nowhere else: two keys of one conversation would be two homes.
 """
 
 from __future__ import annotations
