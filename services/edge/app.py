@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from services.edge.io.chat import ChatSurface
 from services.edge.io.console import ConsoleSurface
 from services.edge.io.desk import Desk
+from services.edge.io.event_streams import EventStreams
 from services.edge.io.gate import Gate
 from services.edge.io.generations import GenerationsSurface
 from services.edge.io.heartbeats import HeartbeatWheel
@@ -26,7 +27,6 @@ from services.edge.io.outbox import Flusher
 from services.edge.io.responses import ResponsesSurface
 from services.edge.io.responses_desk import ResponsesDesk
 from services.edge.io.responses_store import ResponseStore
-from services.edge.io.responses_stream import ResponseStreams
 from services.edge.io.restores import Restores
 from services.edge.io.routers import Routers
 from services.edge.io.websocket import WebSocketSurface
@@ -124,10 +124,10 @@ class Edge:
         gate = Gate(settings, self._keys)
         limit = shared.max_message_bytes
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
-        chat = ChatSurface(gate, desk, restores, flusher, wheel, metrics, settings, limit)
-        generations = GenerationsSurface(gate, desk, restores, flusher, wheel, metrics, settings, limit)
+        streams = EventStreams(desk, flusher, wheel, metrics)
+        chat = ChatSurface(gate, desk, restores, streams, metrics, settings, limit)
+        generations = GenerationsSurface(gate, desk, restores, streams, metrics, settings, limit)
         response_store = ResponseStore(store, settings.response_keep_s)
-        streams = ResponseStreams(flusher, wheel, metrics, settings)
         responses = ResponsesSurface(
             gate,
             ResponsesDesk(desk, response_store, scope),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Final
 
-import structlog
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 
 from services.edge.core import openai_request
 from services.edge.core.openai_chunks import ChunkEncoder
@@ -15,6 +13,7 @@ from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.core.openai_request import ChatBody
 from services.edge.io.chat_readers import AnswerReader, StreamReader
 from services.edge.io.desk import Desk, Generation
+from services.edge.io.event_streams import EventStreams
 from services.edge.io.gate import (
     RESTORE_ID,
     Caller,
@@ -27,18 +26,14 @@ from services.edge.io.gate import (
     request_id,
     restore_id_of,
 )
-from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.io.http_errors import json_response
 from services.edge.io.metrics import EdgeMetrics
-from services.edge.io.outbox import ChunkedOutbox, Flusher, Outbox
 from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
 from streamway.affinity import session_key
-from streamway.errors import GoingAway, SlowConsumer
+from streamway.errors import GoingAway
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2
-
-_log = structlog.get_logger("edge")
 
 _STREAM: Final = "openai_stream"
 _WHOLE: Final = "openai"
@@ -52,8 +47,7 @@ class ChatSurface:
         gate: Gate,
         desk: Desk,
         restores: Restores,
-        flusher: Flusher,
-        wheel: HeartbeatWheel,
+        streams: EventStreams,
         metrics: EdgeMetrics,
         settings: EdgeSettings,
         max_message_bytes: int,
@@ -61,8 +55,7 @@ class ChatSurface:
         self._gate = gate
         self._desk = desk
         self._restores = restores
-        self._flusher = flusher
-        self._wheel = wheel
+        self._streams = streams
         self._metrics = metrics
         self._hold_s = settings.hold_status_s
         self._most_silent_s = settings.heartbeat_s / 2
@@ -105,7 +98,7 @@ class ChatSurface:
         try:
             completion = await reader.result
             response = json_response(completion)
-            self._head(response, caller, generation, reader.accepted)
+            response.headers.update(_head(caller, generation, reader.accepted))
             return response
         finally:
             self._metrics.connections.labels(_WHOLE).dec()
@@ -123,54 +116,19 @@ class ChatSurface:
         reader = StreamReader(encoder, request_id(request))
         generation = self._desk.open(wanted, reader, _STREAM)
         del wanted, chat
-        self._metrics.connections.labels(_STREAM).inc()
-        outbox: Outbox | None = None
         if restorable is not None:
             restorable.add(generation)
         try:
             # An error before anything was sent is raised here and becomes an HTTP status.
             await reader.begun(self._hold_s, self._most_silent_s)
-            response = web.StreamResponse()
-            response.content_type = "text/event-stream"
-            response.headers["Cache-Control"] = "no-cache"
-            response.headers["X-Accel-Buffering"] = "no"
-            response.headers["x-request-id"] = request_id(request)
-            self._head(response, caller, generation, reader.accepted)
+            headers = _head(caller, generation, reader.accepted)
             if restorable is not None:
-                response.headers[RESTORE_ID] = restorable.id
-            chunked = request.version >= HttpVersion11
-            if chunked:
-                response.enable_chunked_encoding()
-            await response.prepare(request)
-            transport = request.transport
-            if transport is None:
-                raise ConnectionResetError
-            outbox = self._outbox(transport, generation, chunked=chunked)
-            reader.send_to(outbox)
-            self._wheel.add(reader)
-            await reader.done
-            outbox.flush()
-            self._wheel.remove(reader)
-            if self._desk.draining:
-                response.force_close()
-            await response.write_eof()
-            return response
+                headers[RESTORE_ID] = restorable.id
+            return await self._streams.send(request, _STREAM, reader, generation, headers)
         finally:
-            self._wheel.remove(reader)
-            if outbox is not None:
-                outbox.close()
-            self._metrics.connections.labels(_STREAM).dec()
             if restorable is not None:
                 restorable.close()
             self._done(generation)
-
-    def _outbox(self, transport: asyncio.Transport, generation: Generation, *, chunked: bool) -> Outbox:
-        def cut(error: SlowConsumer) -> None:
-            _log.warning("slow_consumer", surface=_STREAM, problem=error.message)
-            transport.abort()
-
-        kind = ChunkedOutbox if chunked else Outbox
-        return kind(transport, self._flusher, _STREAM, cut, generation)
 
     def _done(self, generation: Generation) -> None:
         """On every way out; a generation that has not ended has lost its client."""
@@ -183,19 +141,17 @@ class ChatSurface:
         key = session_key.choose(caller.session, chat.prompt_cache_key or chat.user or "", address, "")
         return key or session_key.of_prompt(caller.identity.tenant, chat.model, chat.texts())
 
-    def _head(
-        self,
-        response: web.StreamResponse,
-        caller: Caller,
-        generation: Generation,
-        accepted: common_pb2.Accepted | None,
-    ) -> None:
-        headers = response.headers
-        headers["x-streamway-generation"] = generation.id
-        headers["x-streamway-session"] = generation.session
-        headers["traceparent"] = caller.context.traceparent
-        if accepted is not None:
-            if accepted.worker:
-                headers["x-streamway-worker"] = accepted.worker
-            if accepted.cache:
-                headers["x-streamway-cache"] = accepted.cache
+
+def _head(caller: Caller, generation: Generation, accepted: common_pb2.Accepted | None) -> dict[str, str]:
+    """The headers of every answer."""
+    headers = {
+        "x-streamway-generation": generation.id,
+        "x-streamway-session": generation.session,
+        "traceparent": caller.context.traceparent,
+    }
+    if accepted is not None:
+        if accepted.worker:
+            headers["x-streamway-worker"] = accepted.worker
+        if accepted.cache:
+            headers["x-streamway-cache"] = accepted.cache
+    return headers

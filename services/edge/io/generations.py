@@ -12,13 +12,13 @@ import asyncio
 import time
 from typing import Final
 
-import structlog
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 
 from services.edge.core import ws_protocol
 from services.edge.core.commands import cursor_of
 from services.edge.io.desk import Desk
 from services.edge.io.event_readers import EventStreamReader, PollReader
+from services.edge.io.event_streams import EventStreams
 from services.edge.io.gate import (
     RESTORE_ID,
     Caller,
@@ -27,23 +27,18 @@ from services.edge.io.gate import (
     durability_of,
     idempotency_key_of,
     priority_of,
-    request_id,
     restore_id_of,
 )
-from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.io.http_errors import json_response
 from services.edge.io.metrics import EdgeMetrics
-from services.edge.io.outbox import ChunkedOutbox, Flusher, Outbox
 from services.edge.io.restores import Restores
 from services.edge.settings import EdgeSettings
 from streamway.affinity import session_key
-from streamway.errors import GoingAway, InvalidArgument, SlowConsumer, StreamwayError, TooLarge, from_status
+from streamway.errors import GoingAway, InvalidArgument, StreamwayError, TooLarge, from_status
 from streamway.journal.cursor import START, Cursor
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2
 from streamway.v1.router_pb2 import GenerationState
-
-_log = structlog.get_logger("edge")
 
 _SSE: Final = "sse"
 _POLL: Final = "long_poll"
@@ -62,8 +57,7 @@ class GenerationsSurface:
         gate: Gate,
         desk: Desk,
         restores: Restores,
-        flusher: Flusher,
-        wheel: HeartbeatWheel,
+        streams: EventStreams,
         metrics: EdgeMetrics,
         settings: EdgeSettings,
         max_message_bytes: int,
@@ -71,8 +65,7 @@ class GenerationsSurface:
         self._gate = gate
         self._desk = desk
         self._restores = restores
-        self._flusher = flusher
-        self._wheel = wheel
+        self._streams = streams
         self._metrics = metrics
         self._most_silent_s = settings.heartbeat_s / 2
         self._poll_wait_s = settings.poll_wait_s
@@ -170,8 +163,6 @@ class GenerationsSurface:
         restorable = await self._restores.join(restore_id_of(request), tenant)
         reader = EventStreamReader(id_, after, self._most_bytes)
         generation = reader.pausing = self._desk.resume(id_, tenant, after, reader, _SSE)
-        self._metrics.connections.labels(_SSE).inc()
-        outbox: Outbox | None = None
         try:
             # An error before anything was said is raised here and becomes an HTTP status.
             await reader.begun(self._most_silent_s)
@@ -179,42 +170,10 @@ class GenerationsSurface:
             if reader.nothing_new and "Last-Event-ID" in request.headers:
                 # Browsers reconnect after each end, until they hear this.
                 return web.Response(status=204)
-            response = web.StreamResponse()
-            response.content_type = "text/event-stream"
-            response.headers["Cache-Control"] = "no-cache"
-            response.headers["X-Accel-Buffering"] = "no"
-            response.headers["x-request-id"] = request_id(request)
-            response.headers["x-streamway-generation"] = id_
-            response.headers[RESTORE_ID] = restorable.id
-            chunked = request.version >= HttpVersion11
-            if chunked:
-                response.enable_chunked_encoding()
-            await response.prepare(request)
-            transport = request.transport
-            if transport is None:
-                raise ConnectionResetError
-
-            def cut(error: SlowConsumer) -> None:
-                _log.warning("slow_consumer", surface=_SSE, problem=error.message)
-                transport.abort()
-
-            kind = ChunkedOutbox if chunked else Outbox
-            outbox = kind(transport, self._flusher, _SSE, cut, generation)
-            reader.send_to(outbox)
-            self._wheel.add(reader)
-            await reader.done
-            outbox.flush()
-            self._wheel.remove(reader)
-            if self._desk.draining:
-                response.force_close()
-            await response.write_eof()
-            return response
+            headers = {"x-streamway-generation": id_, RESTORE_ID: restorable.id}
+            return await self._streams.send(request, _SSE, reader, generation, headers)
         finally:
-            self._wheel.remove(reader)
             reader.pausing = None
-            if outbox is not None:
-                outbox.close()
-            self._metrics.connections.labels(_SSE).dec()
             restorable.close()
             if not generation.ended:
                 self._metrics.abnormal_closes += 1

@@ -18,7 +18,8 @@ _SAMPLE_S: Final = 0.25
 
 
 class EdgeMetrics(Collector):
-    """Counters of one edge process. Surfaces: websocket, openai_stream, openai, sse, long_poll, background."""
+    """Counters of one edge process. Surfaces: websocket, openai_stream, openai, sse, long_poll, background, responses,
+    responses_stream."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connections = Gauge(

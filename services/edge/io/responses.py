@@ -14,7 +14,9 @@ from services.edge.core import responses_request
 from services.edge.core.responses_events import ResponseEvents
 from services.edge.core.responses_request import Message, ResponsesBody
 from services.edge.core.responses_state import ResponseState, generation_of, response_id
+from services.edge.io.event_streams import EventStreams
 from services.edge.io.gate import (
+    RESTORE_ID,
     Caller,
     Gate,
     cache_policy_of,
@@ -29,7 +31,6 @@ from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.responses_desk import Reading, ResponsesDesk
 from services.edge.io.responses_reader import ResponseReader
 from services.edge.io.responses_store import ResponseStore, StoredResponse
-from services.edge.io.responses_stream import ResponseStreams, head
 from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
 from streamway.affinity import session_key
@@ -41,6 +42,7 @@ from streamway.errors import (
 )
 from streamway.runtime.ids import new_generation_id
 
+_STREAM: Final = "responses_stream"
 _CONTINUABLE: Final = frozenset({"completed", "incomplete"})
 
 
@@ -52,7 +54,7 @@ class ResponsesSurface:
         gate: Gate,
         responses: ResponsesDesk,
         store: ResponseStore,
-        streams: ResponseStreams,
+        streams: EventStreams,
         restores: Restores,
         metrics: EdgeMetrics,
         settings: EdgeSettings,
@@ -64,6 +66,8 @@ class ResponsesSurface:
         self._streams = streams
         self._restores = restores
         self._metrics = metrics
+        self._hold_s = settings.hold_status_s
+        self._most_silent_s = settings.heartbeat_s / 2
         self._by_address = settings.session_by_address
         self._max_message_bytes = max_message_bytes
 
@@ -117,7 +121,7 @@ class ResponsesSurface:
         del wanted, messages, previous
         try:
             if body.stream:
-                return await self._streams.send(request, caller, reading, closing=self._responses.draining)
+                return await self._stream(request, caller, reading)
             return await self._whole(caller, reading)
         finally:
             await self._settled(reading, own)
@@ -134,7 +138,7 @@ class ResponsesSurface:
         after = _number(request, "starting_after")
         reading = self._responses.resume(stored, caller.identity.tenant, after)
         try:
-            return await self._streams.send(request, caller, reading, closing=self._responses.draining)
+            return await self._stream(request, caller, reading)
         except (EventsExpired, GenerationNotFound):
             if stored.outcome is None:
                 raise
@@ -160,6 +164,11 @@ class ResponsesSurface:
 
     # --- Answering
 
+    async def _stream(self, request: web.Request, caller: Caller, reading: Reading) -> web.StreamResponse:
+        await reading.reader.status(self._hold_s, self._most_silent_s, resumed=reading.resumed)
+        headers = _head(caller, reading)
+        return await self._streams.send(request, _STREAM, reading.reader, reading.generation, headers)
+
     async def _whole(self, caller: Caller, reading: Reading) -> web.Response:
         reader = reading.reader
         background = reader.state.echo.background
@@ -167,7 +176,7 @@ class ResponsesSurface:
         if reader.failed is not None and not self._told_as_response(reader):
             raise reader.failed
         response = json_response(reader.state.object())
-        head(response, caller, reading)
+        response.headers.update(_head(caller, reading))
         return response
 
     def _told_as_response(self, reader: ResponseReader) -> bool:
@@ -247,6 +256,20 @@ class ResponsesSurface:
         return session_key.choose("", "", address, "") or session_key.of_prompt(
             caller.identity.tenant, body.model, turns
         )
+
+
+def _head(caller: Caller, reading: Reading) -> dict[str, str]:
+    """The headers of every answer about a response that is being read."""
+    reader = reading.reader
+    told = {
+        "x-streamway-generation": reader.state.generation,
+        "x-streamway-session": reading.generation.session,
+        "traceparent": caller.context.traceparent,
+        "x-streamway-worker": reader.worker,
+        RESTORE_ID: reading.restore_id,
+        "x-streamway-cache": reader.cache,
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def _conversation(previous: tuple[StoredResponse, ResponseState] | None) -> list[Message]:

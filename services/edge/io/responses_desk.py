@@ -50,11 +50,6 @@ class ResponsesDesk:
         """Background responses that are read here."""
         return len(self._kept)
 
-    @property
-    def draining(self) -> bool:
-        """The process stops."""
-        return self._desk.draining
-
     def open(self, request: common_pb2.GenerationRequest, echo: Echo, *, streaming: bool) -> Reading:
         """Begins a response. Raises GoingAway."""
         state = ResponseState(request.generation, echo)

@@ -44,6 +44,15 @@ class ResponseReader:
         """What there is so far."""
         return self._events.state
 
+    async def status(self, hold_s: float, most_s: float, *, resumed: bool) -> None:
+        """Returns when a stream's status is known to be 200, or must be said: `hold_s` after the mesh took the request, `most_s`
+        after it was asked. Raises an error that came first. `resumed`: a response that ended badly is told as a stream."""
+        await asyncio.wait({self.accepted}, timeout=most_s)
+        if self.accepted.done() and not self.state.ended:
+            await asyncio.wait({self.begun}, timeout=min(hold_s, most_s))
+        if self.failed is not None and not (self.state.ended and (resumed or self.state.spoken)):
+            raise self.failed
+
     def reach(self, position: int) -> None:
         """`reached` is done once everything up to this position has come."""
         self._position = position
