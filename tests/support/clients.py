@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Self
@@ -11,6 +12,17 @@ from urllib.parse import urlsplit
 
 import websockets
 from websockets.asyncio.client import ClientConnection
+
+
+async def connect(address: str, receive_bytes: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A TCP connection to "host:port"; `receive_bytes` is what the kernel may hold for a client that does not read."""
+    host, _, port = address.partition(":")
+    raw = socket.socket()
+    raw.setblocking(False)
+    if receive_bytes:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    await asyncio.get_running_loop().sock_connect(raw, (socket.gethostbyname(host), int(port)))
+    return await asyncio.open_connection(sock=raw, limit=64 * 1024 * 1024)
 
 
 class RawRequest:
@@ -29,10 +41,16 @@ class RawRequest:
         self.headers: dict[str, str] = {}
 
     @classmethod
-    async def post(cls, url: str, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None) -> Self:
-        """Sends a JSON request and reads the response's head."""
+    async def post(
+        cls,
+        url: str,
+        body: dict[str, Any] | bytes,
+        headers: dict[str, str] | None = None,
+        receive_bytes: int = 0,
+    ) -> Self:
+        """Sends a JSON request."""
         parts = urlsplit(url)
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=64 * 1024 * 1024)
+        reader, writer = await connect(parts.netloc, receive_bytes)
         payload = body if isinstance(body, bytes) else json.dumps(body).encode()
         head = {
             "Host": parts.netloc,
@@ -42,6 +60,16 @@ class RawRequest:
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
         writer.write(f"POST {parts.path} HTTP/1.1\r\n{lines}\r\n".encode() + payload)
+        return cls(reader, writer)
+
+    @classmethod
+    async def get(cls, url: str, headers: dict[str, str] | None = None, receive_bytes: int = 0) -> Self:
+        """Sends a request without a body."""
+        parts = urlsplit(url)
+        reader, writer = await connect(parts.netloc, receive_bytes)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in {"Host": parts.netloc, **(headers or {})}.items())
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        writer.write(f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode())
         return cls(reader, writer)
 
     async def head(self) -> int:

@@ -149,6 +149,9 @@ class GenerationsSurface:
         try:
             await reader.collect(wait_s, _LINGER_S)
             restorable.add(generation)
+        except asyncio.CancelledError:
+            self._metrics.abnormal_closes += 1
+            raise
         finally:
             self._metrics.connections.labels(_POLL).dec()
             restorable.close()

@@ -7,6 +7,9 @@ kernel does not take waits in the transport's buffer, and that is bounded. Over 
         a quarter of it is left       they go on
         nothing taken for `stuck_s`   closed; the client can resume
     others                            `slow_s` to get below, or closed; over `buffer_bytes` at once
+
+A client that has half-closed its connection is gone: what waits for it is dropped. Otherwise one that also reads nothing would
+hold connection and generation for as long as its kernel answers.
 """
 
 from __future__ import annotations
@@ -91,6 +94,8 @@ class Flusher:
 
     def _look(self) -> None:
         now = self._loop.time()
+        for outbox in [outbox for outbox in (*self._slow, *self._paused) if outbox.half_closed]:
+            outbox.cut()
         for outbox, until in list(self._slow.items()):
             if outbox.waiting <= self.slow_bytes:
                 del self._slow[outbox]
@@ -165,6 +170,11 @@ class Outbox:
         """The client has to read what waits before it gets more."""
         return self._paused
 
+    @property
+    def half_closed(self) -> bool:
+        """The client has closed its side, or the connection is broken."""
+        return not self.closed and self._transport.is_closing()
+
     def put(self, data: bytes) -> None:
         """Adds bytes to the next write. Dropped when the connection is closed."""
         self._parts.append(data)
@@ -186,8 +196,9 @@ class Outbox:
         self._parts = []
         self._size = 0
         transport = self._transport
-        if self.closed or transport.is_closing():
-            self.closed = True
+        if self.half_closed:
+            self.cut()
+        if self.closed:
             return
         transport.write(self.framed(data))
         flusher = self._flusher
@@ -214,6 +225,12 @@ class Outbox:
         error = SlowConsumer(self._transport.get_write_buffer_size(), self._flusher.slow_bytes)
         self._flusher.metrics.slow_consumers += 1
         self._overflowed(error)
+
+    def cut(self) -> None:
+        """Ends the connection of a client that is gone, with what it has not read."""
+        self.closed = True
+        self._flusher.forget(self)
+        self._transport.abort()
 
     def close(self) -> None:
         """Nothing is written any more; what was put and not flushed is dropped."""

@@ -22,6 +22,7 @@ class Transport:
         self.stuck = False
         self.waiting = 0
         self.closing = False
+        self.aborted = False
 
     def write(self, data: bytes) -> None:
         self.writes.append(data)
@@ -33,6 +34,9 @@ class Transport:
 
     def is_closing(self) -> bool:
         return self.closing
+
+    def abort(self) -> None:
+        self.aborted = True
 
 
 def flusher(**limits: Any) -> Flusher:
@@ -211,3 +215,26 @@ async def test_a_paused_client_that_leaves_is_forgotten() -> None:
     await asyncio.sleep(0.3)
     assert over == []
     assert paused.calls == ["pause"]
+
+
+async def test_c4_what_waits_for_a_half_closed_client_is_dropped_with_its_connection() -> None:
+    transport, over = Transport(), list[SlowConsumer]()
+    transport.stuck = True
+    box = outbox(transport, flusher(slow_s=60), over)
+    box.put(b"x" * 200)
+    transport.closing = True
+    async with asyncio.timeout(5):
+        while not transport.aborted:
+            await asyncio.sleep(0.01)
+    assert not over
+    assert box.closed
+
+
+async def test_c4_a_half_closed_client_gets_nothing_more() -> None:
+    transport, owner = Transport(), flusher()
+    box = outbox(transport, owner, [])
+    transport.closing = True
+    box.put(b"late")
+    owner.flush()
+    assert transport.aborted
+    assert transport.writes == []
