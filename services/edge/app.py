@@ -87,7 +87,9 @@ class Edge:
             buffer_bytes=settings.buffer_bytes,
             stuck_s=settings.slow_client_s,
         )
-        workers = AttachPool(shared, scope, reattach_s=settings.reattach_s, after_batch=flusher.flush)
+        workers = AttachPool(
+            shared, scope, reattach_s=settings.reattach_s, silence_s=settings.silence_s, after_batch=flusher.flush
+        )
         closing.push_async_callback(workers.close)
         self._routers = routers = Routers(
             settings.routers,

@@ -55,6 +55,13 @@ class EdgeSettings(ServiceSettings):
         le=60,
         description="Seconds a broken stream to a worker is tried again before it counts as lost.",
     )
+    silence_s: float = Field(
+        default=6.0,
+        gt=0,
+        le=600,
+        description="Seconds without any sign of a worker that is read from after which its stream is torn down; three of the "
+        "workers' attach_heartbeat_s.",
+    )
     heartbeat_s: float = Field(
         default=15.0, ge=0.2, le=60, description="Longest seconds between two heartbeats on a WebSocket or SSE stream."
     )

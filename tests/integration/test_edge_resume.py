@@ -410,6 +410,20 @@ async def test_a_worker_that_is_lost_is_followed_to_the_one_that_takes_over(worl
     assert seen[0]["position"] == 5
 
 
+async def test_c2_an_edge_gives_a_worker_as_long_as_its_setting_says(world: JournaledWorld) -> None:
+    edge = await world.edge(silence_s=0.6, reattach_s=5.0)
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "one ")
+        # The worker of this world gives a sign of life each second, which is too late for this edge.
+        async with asyncio.timeout(10):
+            while world.worker.streams < 2:
+                await asyncio.sleep(0.05)
+        await answer.say("two")
+        await answer.end()
+        seen = await client.until("finished", within_s=20)
+    assert text_of(seen) == "two"
+
+
 async def test_f3_a_slow_reader_is_paused_and_gets_everything_later_and_the_others_at_once(
     world: JournaledWorld,
 ) -> None:

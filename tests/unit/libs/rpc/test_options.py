@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from services.edge.settings import EdgeSettings
+from services.inference_adapter.settings import AdapterSettings
+from services.router.settings import RouterSettings
+from streamway.attach.client import SILENCE_S
 from streamway.rpc.options import client_options, server_options
 
 CLIENT = dict(client_options(4096))
@@ -33,3 +37,19 @@ def test_one_size_limit_holds_on_both_sides(name: str) -> None:
 def test_the_transport_retries_nothing_by_itself_and_two_servers_never_share_a_port() -> None:
     assert CLIENT["grpc.enable_retries"] == 0
     assert SERVER["grpc.so_reuseport"] == 0
+
+
+@pytest.mark.parametrize("reader", [EdgeSettings, RouterSettings])
+@pytest.mark.parametrize("speaker", [AdapterSettings, RouterSettings])
+def test_c3_three_signs_of_life_may_be_missed_on_every_attach_stream(
+    reader: type[EdgeSettings | RouterSettings], speaker: type[AdapterSettings | RouterSettings]
+) -> None:
+    silence_s = reader.model_fields["silence_s"].default
+    assert silence_s >= 3 * speaker.model_fields["attach_heartbeat_s"].default
+    assert silence_s == SILENCE_S
+
+
+@pytest.mark.parametrize("reader", [EdgeSettings, RouterSettings])
+def test_c2_a_silent_worker_is_found_within_ten_seconds(reader: type[EdgeSettings | RouterSettings]) -> None:
+    # Torn down after the silence, and tried once more for half of it.
+    assert reader.model_fields["silence_s"].default * 1.5 <= 10
