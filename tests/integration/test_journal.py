@@ -307,7 +307,7 @@ async def test_what_a_dead_worker_had_and_what_it_never_read_goes_to_another(lin
     await add_copy(link, 1, "read")
     await add_copy(link, 1, "unread", None)
     settled = await _reclaimer(link).sweep(LANE, lambda holder: holder == "w0", owner_gone=True)
-    assert [(copy.ref, fate) for copy, fate in settled] == [("read", Requeue(2)), ("unread", Requeue(2))]
+    assert [(copy.ref, fate) for copy, fate in settled] == [("read", Requeue(2, 1)), ("unread", Requeue(2, 1))]
     assert await lane_is_empty(link)
     rows = await session.call("XRANGE", keys.lane("w1", "interactive"), "-", "+")
     assert [row[1][5] for row in rows] == [b"n0", b"n1"]

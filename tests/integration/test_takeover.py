@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from services.inference_adapter.app import Adapter
 from services.inference_adapter.backends.simulated import InProcessCall, SimulatedBackend
 from services.inference_adapter.interfaces import EngineSink
 from streamway.errors import ContextLengthExceeded, EngineRejected
@@ -369,6 +371,32 @@ async def test_l1_a_drain_moves_what_it_can_not_finish(valkey: Redis, valkey_ser
     ]
     # What had not begun was no attempt.
     assert attempts == [[1, 2], [1, 2], [1], [1], [1], [1]]
+
+
+async def test_l1_however_many_workers_are_drained_an_answer_goes_on(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    """A planned move is no failure of the task: the dead lane counts failures."""
+    url, names = valkey_server.url, ["a", "b", "c", "d", "e"]
+    await router_lease(valkey, SystemClock())
+    engines = {name: ScriptedEngine(model="simulated") for name in names}
+    generation = await enqueue(valkey, asked(), worker="a")
+    async with contextlib.AsyncExitStack() as stack:
+        present: list[Adapter] = []
+        for number, name in enumerate(names, 1):
+            made = worker(url, name, engines[name], drain_grace_s=0.1, drain_notice_s=0.05)
+            present.append(await stack.enter_async_context(made))
+            if number > 1:
+                # The newcomer is the only one left to go to.
+                await present[-2].drain()
+            call = await engines[name].next_call()
+            call.say(f"{name} ")
+            await eventually(lambda: attempts(valkey, generation), number)
+        call.end()
+        await eventually(lambda: state_of(valkey, generation), "finished")
+    entries = await channel_of(valkey, generation)
+    assert [entry.epoch >> 20 for entry in entries if entry.begin is not None] == [1, 2, 3, 4, 5]
+    assert text(events_in(entries)) == "a b c d e "
 
 
 async def test_an_engine_that_goes_silent_in_mid_answer_is_left_to_another_worker(

@@ -11,9 +11,9 @@ import structlog
 from streamway.journal import functions
 from streamway.journal.entries import Tail, attempt_of, parse_entries
 from streamway.journal.reading import read_tail
-from streamway.journal.reclaim import MOST_ATTEMPTS, Fate, GiveUp, Requeue, decide
+from streamway.journal.reclaim import Fate, GiveUp, Requeue, decide
 from streamway.journal.signals import Place
-from streamway.lanes.task import TaskCopy
+from streamway.lanes.task import MOST_ATTEMPTS, TaskCopy
 from streamway.valkey import keys
 from streamway.valkey.session import LinkLost, Reply, Session, Sessions, StoreRefused
 
@@ -89,19 +89,21 @@ class Reclaimer:
             claimed += await self._read_out(session, lane)
         return claimed
 
-    async def settle(self, copy: TaskCopy, place: Place) -> Fate:
+    async def settle(self, copy: TaskCopy, place: Place, *, planned: bool = False) -> Fate:
         """Does with one copy, pending for whomever calls, what is right by the state of its channel.
 
-        Also for a worker's own copy that turned out done, gone, stale or fenced. Starts over when the connection breaks.
+        Also for a worker's own copy that turned out done, gone, stale or fenced, or that it gives away as `planned`.
+        Starts over when the connection breaks.
         Raises StoreRefused; the copy is then still there.
         """
         while True:
             session = await self._sessions.session()
             try:
                 tail = await read_tail(session, copy.generation)
-                fate = decide(copy, tail, self._most_attempts)
+                fate = decide(copy, tail, self._most_attempts, planned=planned)
                 if isinstance(fate, Requeue):
-                    await self._add(session, TaskCopy(copy.generation, fate.attempt, self._new_ref()), place.lane)
+                    fresh = TaskCopy(copy.generation, fate.attempt, self._new_ref(), fate.excused)
+                    await self._add(session, fresh, place.lane)
                 elif isinstance(fate, GiveUp) and tail is not None and not await self._bury(session, copy, place, tail):
                     continue
                 # Only now, and on the same connection: if it broke since, the store may have lost what was added.

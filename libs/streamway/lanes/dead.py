@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streamway.lanes.task import TaskCopy
+from streamway.lanes.task import MOST_ATTEMPTS, TaskCopy
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.runtime.ids import new_secret_id
 from streamway.v1 import common_pb2, journal_pb2
@@ -85,7 +85,8 @@ async def retry_dead(valkey: Valkey, model: str, task: DeadTask) -> bool:
     if raw is None:
         return False
     request = common_pb2.GenerationRequest.FromString(raw)
-    copy = TaskCopy(task.generation, task.attempt + 1, new_secret_id())
+    attempt = task.attempt + 1
+    copy = TaskCopy(task.generation, attempt, new_secret_id(), excused=max(0, attempt - MOST_ATTEMPTS))
     accepted = common_pb2.Accepted(
         durability=request.durability, cursor="0-1", model=request.model, session=request.session, cache="off"
     )

@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from streamway.valkey.keys import TaskClass
+
+# After this many engine calls that began and came to nothing a task goes to the dead lane instead of to another worker.
+MOST_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCopy:
     """One copy of a task.
 
-    `attempt` counts engine calls from 1; `ref` is a random id of this copy, independent of its place in a lane.
+    `attempt` counts from 1 how often the task was handed on; `excused` of these were nobody's failure: a planned move, or a
+    copy that was never begun. `ref` is a random id of this copy, independent of its place in a lane.
     """
 
     generation: str
     attempt: int
     ref: str
+    excused: int = 0
+
+    @property
+    def failures(self) -> int:
+        """Engine calls that began and did not end it, before this copy."""
+        return self.attempt - 1 - self.excused
 
     def fields(self) -> dict[str, str | int]:
         """The stream entry."""
-        return {"generation": self.generation, "attempt": self.attempt, "ref": self.ref}
+        fields: dict[str, str | int] = {"generation": self.generation, "attempt": self.attempt, "ref": self.ref}
+        if self.excused:
+            fields["excused"] = self.excused
+        return fields
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> TaskCopy:
         """Reads a stream entry. Raises ValueError or KeyError when it is not one of ours."""
-        return cls(fields[b"generation"].decode(), int(fields[b"attempt"]), fields[b"ref"].decode())
+        excused = int(fields.get(b"excused", 0))
+        return cls(fields[b"generation"].decode(), int(fields[b"attempt"]), fields[b"ref"].decode(), excused)
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,7 +351,9 @@ class JournaledGeneration(Generation):
         self._abort()
         self._place.flusher.now(self)
         # Readers get what is confirmed in the meantime; then they look for the next worker.
-        self._leave_by(self._settle(mine=True), EventsExpired(self.id))
+        # What a drain or a silent store ends says nothing of the task.
+        planned = isinstance(error, GoingAway | StoreUnavailable)
+        self._leave_by(self._settle(mine=True, planned=planned), EventsExpired(self.id))
         if isinstance(error, StoreUnavailable):
             self._delivery.tell(error, forget=True)
 
@@ -370,12 +372,12 @@ class JournaledGeneration(Generation):
         await asyncio.wait({done})
         self._gone()
 
-    async def _settle(self, *, mine: bool) -> None:
+    async def _settle(self, *, mine: bool, planned: bool = False) -> None:
         """All copies of this call; those beside the last are of a store that lost one and found it again."""
         copy, model = self._taken.copy, self.request.model
         places = self._writing.channel.places if self._writing is not None else [place_of(self._taken)]
         for place in reversed(places):
-            await self._journaling.settle(copy, place, model, mine=mine)
+            await self._journaling.settle(copy, place, model, mine=mine, planned=planned)
 
     def _abort(self) -> None:
         call, self._call = self._call, None

@@ -25,9 +25,9 @@ from streamway.journal import (
     begin_call,
 )
 from streamway.journal.functions import Done, Gone, Stale
-from streamway.journal.reclaim import MOST_ATTEMPTS
 from streamway.lanes import TakenTask, TaskCopy, give_away, models_of
 from streamway.lanes.dead import DEAD_RECORD_TTL_MS
+from streamway.lanes.task import MOST_ATTEMPTS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
 from streamway.runtime.tasks import TaskScope
@@ -119,19 +119,19 @@ class Journaling:
 
     def may_move(self, copy: TaskCopy, model: str) -> bool:
         """Whether another worker could go on with a task, after `peers.look`."""
-        return copy.attempt < MOST_ATTEMPTS and self.peers.serve(model)
+        return copy.failures + 1 < MOST_ATTEMPTS and self.peers.serve(model)
 
-    async def settle(self, copy: TaskCopy, place: Place, model: str, *, mine: bool) -> None:
+    async def settle(self, copy: TaskCopy, place: Place, model: str, *, mine: bool, planned: bool = False) -> None:
         """Does with a copy what is right by its channel: drops it, or gives it to another worker as the next attempt.
 
-        `mine`: nobody else has begun as far as this worker knows, so its readers are sent to where the task goes. Never raises;
-        waits while the store is away.
+        `mine`: nobody else has begun as far as this worker knows, so its readers are sent to where the task goes. `planned`: that
+        this call came to nothing is not the task's fault. Never raises; waits while the store is away.
         """
         while True:
             worker = await self._choose(copy.generation, model, mine=mine)
             self._targets[copy.generation] = lane_for(worker, model, keys.class_of(place.lane))
             try:
-                fate = await self._reclaimer.settle(copy, place)
+                fate = await self._reclaimer.settle(copy, place, planned=planned)
             except StoreRefused as refused:
                 _log.warning("task_not_settled", generation=copy.generation, problem=str(refused)[:100])
                 await asyncio.sleep(_REFUSED_PAUSE_S)
@@ -151,7 +151,7 @@ class Journaling:
         while True:
             worker = await self._choose(copy.generation, model, mine=True)
             lane = lane_for(worker, model, task.class_)
-            fresh = TaskCopy(copy.generation, copy.attempt, new_secret_id())
+            fresh = TaskCopy(copy.generation, copy.attempt, new_secret_id(), copy.excused)
             try:
                 session = await self._link.session()
                 # First add, then acknowledge, on one connection: if it broke between, the store may have lost what was added.

@@ -22,10 +22,11 @@ from services.router.metrics import RouterMetrics
 from streamway.errors import TooManyAttempts, to_status
 from streamway.journal import Drop, Reclaimer, Requeue, Why, read_tail
 from streamway.journal.functions import Script
-from streamway.journal.reclaim import MOST_ATTEMPTS, decide
+from streamway.journal.reclaim import decide
 from streamway.journal.signals import Place
 from streamway.lanes import TaskCopy, give_away
 from streamway.lanes.dead import DEAD_RECORD_TTL_MS
+from streamway.lanes.task import MOST_ATTEMPTS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
 from streamway.v1 import common_pb2, journal_pb2

@@ -7,7 +7,7 @@ import pytest
 from streamway.journal.entries import Begin, Entry, Kind, Tail
 from streamway.journal.line import Line
 from streamway.journal.reclaim import Drop, Fate, GiveUp, Requeue, Why, decide
-from streamway.lanes.task import TaskCopy
+from streamway.lanes.task import MOST_ATTEMPTS, TaskCopy
 
 LINE = Line(((0, 1),))
 
@@ -27,12 +27,44 @@ def _tail(attempt: int, ref: str, kind: Kind = Kind.TOKENS) -> Tail:
         (1, _tail(1, "other"), Drop(Why.STALE)),
         (1, _tail(2, "other"), Drop(Why.STALE)),
         (1, _tail(1, "mine"), Requeue(2)),
-        (2, _tail(1, "other"), Requeue(3)),
+        (2, _tail(1, "other"), Requeue(3, excused=1)),
         (1, _tail(2, "mine"), Requeue(3)),
-        (1, _tail(0, ""), Requeue(2)),
+        (1, _tail(0, ""), Requeue(2, excused=1)),
         (3, _tail(3, "mine"), GiveUp(4)),
-        (3, _tail(0, ""), GiveUp(4)),
+        (3, _tail(0, ""), Requeue(4, excused=1)),
     ],
 )
 def test_a_copy_is_dropped_moved_or_given_up(attempt: int, tail: Tail | None, fate: Fate) -> None:
     assert decide(TaskCopy("g", attempt, "mine"), tail) == fate
+
+
+def _hand_on(copy: TaskCopy, tail: Tail, *, planned: bool = False) -> TaskCopy:
+    fate = decide(copy, tail, planned=planned)
+    assert isinstance(fate, Requeue), fate
+    return TaskCopy("g", fate.attempt, "mine", fate.excused)
+
+
+def test_planned_moves_and_copies_that_were_never_begun_are_no_failures() -> None:
+    copy = TaskCopy("g", 1, "mine")
+    for _ in range(3):
+        copy = _hand_on(copy, _tail(copy.attempt, "mine"), planned=True)
+    for _ in range(3):
+        copy = _hand_on(copy, _tail(3, "other"))
+    assert (copy.attempt, copy.failures) == (7, 0)
+    for _ in range(2):
+        copy = _hand_on(copy, _tail(copy.attempt, "mine"))
+    assert copy.failures == 2
+    assert decide(copy, _tail(copy.attempt, "mine")) == GiveUp(copy.attempt + 1)
+
+
+def test_moves_are_bounded_too() -> None:
+    copy = TaskCopy("g", 1, "mine")
+    for _ in range(4 * MOST_ATTEMPTS - 1):
+        copy = _hand_on(copy, _tail(0, ""))
+    assert decide(copy, _tail(0, "")) == GiveUp(copy.attempt + 1)
+
+
+def test_a_copy_keeps_what_excuses_it() -> None:
+    for copy in (TaskCopy("g", 4, "r", 2), TaskCopy("g", 1, "r")):
+        fields = {name.encode(): str(value).encode() for name, value in copy.fields().items()}
+        assert TaskCopy.parse(fields) == copy
