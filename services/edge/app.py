@@ -25,6 +25,7 @@ from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.models import ModelsSurface
 from services.edge.io.outbox import Flusher
 from services.edge.io.responses import ResponsesSurface
+from services.edge.io.responses_background import BackgroundResponses
 from services.edge.io.responses_desk import ResponsesDesk
 from services.edge.io.responses_store import ResponseStore
 from services.edge.io.restores import Restores
@@ -129,10 +130,11 @@ class Edge:
         streams = EventStreams(desk, flusher, wheel, metrics)
         chat = ChatSurface(gate, desk, restores, streams, metrics, settings, limit)
         generations = GenerationsSurface(gate, desk, restores, streams, metrics, settings, limit)
-        response_store = ResponseStore(store, settings.response_keep_s)
+        response_store = ResponseStore(store, settings.response_keep_s, self._clock)
+        responses_desk = ResponsesDesk(desk, response_store, scope)
         responses = ResponsesSurface(
             gate,
-            ResponsesDesk(desk, response_store, scope),
+            responses_desk,
             response_store,
             streams,
             restores,
@@ -140,6 +142,7 @@ class Edge:
             settings,
             limit,
         )
+        background = BackgroundResponses(responses_desk, response_store, self._clock)
         models = ModelsSurface(gate, routers)
         console = ConsoleSurface(gate, STATIC)
         routes = [
@@ -182,6 +185,7 @@ class Edge:
             scope.spawn(follower.run(), "follower"),
             scope.spawn(restores.run(), "restores"),
             scope.spawn(desk.keep_paused_alive(), "paused"),
+            scope.spawn(background.run(), "background"),
         ]
         _log.info("edge_listening", address=self.address, operations=self._operations.address)
 

@@ -237,6 +237,7 @@ class RouterApp:
             most_generations=settings.max_generations,
             max_message_bytes=shared.max_message_bytes,
             read_body_bytes=settings.cache_prompt_limit_bytes,
+            unread_s=settings.unread_s,
             durability=_DURABILITY[settings.durability],
         )
         servicer = RouterServicer(

@@ -93,6 +93,12 @@ class RouterSettings(ServiceSettings):
         le=60,
         description="Length of a worker's lease: so long must pass after an outage of Valkey before one counts as gone.",
     )
+    unread_s: float = Field(
+        default=3600.0,
+        ge=1,
+        le=7 * 86_400,
+        description="Seconds a generation that nobody has to read may take where it names no deadline.",
+    )
     idempotency_ttl_s: float = Field(
         default=86_400.0, ge=1, le=30 * 86_400, description="Seconds an idempotency key is remembered."
     )

@@ -245,6 +245,39 @@ async def test_a4_without_a_reader_a_generation_goes_on_for_its_grace(
         assert reason(events_in(await channel_of(valkey, generation))[-1]) == "cancelled"
 
 
+async def test_what_nobody_has_to_read_goes_on_to_its_end_or_its_deadline(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    engine = ScriptedEngine()
+    async with running_adapter(valkey_server.url, engine, resume_grace_s=0.2, orphan_grace_s=0.1):
+        generation = await enqueue(valkey, durable(on_disconnect="ON_DISCONNECT_CONTINUE"))
+        call = await engine.next_call()
+        call.say("a")
+        await asyncio.sleep(1.0)
+        assert not call.aborted
+        call.say("b")
+        call.end()
+        await eventually(lambda: state_of(valkey, generation), "finished")
+        assert text(events_in(await channel_of(valkey, generation))) == "ab"
+        until_ms = int((time.time() + 1.0) * 1000)
+        late = await enqueue(valkey, durable(on_disconnect="ON_DISCONNECT_CONTINUE", deadline_unix_ms=until_ms))
+        await eventually(lambda: state_of(valkey, late), "failed")
+        assert reason(events_in(await channel_of(valkey, late))[-1]) == "deadline_exceeded"
+        assert time.time() * 1000 >= until_ms
+
+
+async def test_without_a_channel_nobody_could_read_it_later_and_the_grace_ends_it(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    engine = ScriptedEngine()
+    async with running_adapter(valkey_server.url, engine, resume_grace_s=0.3, orphan_grace_s=0.1):
+        wanted = durable(on_disconnect="ON_DISCONNECT_CONTINUE")
+        wanted.durability = common_pb2.DURABILITY_OFF
+        await enqueue(valkey, wanted)
+        call = await engine.next_call()
+        await eventually(lambda: call.aborted, True)
+
+
 async def test_a_stream_with_subscriptions_gets_a_sign_of_life_and_one_without_does_not(
     valkey: Redis, valkey_server: ValkeyServer
 ) -> None:

@@ -94,6 +94,70 @@ async def test_the_edges_that_were_asked_read_a_background_response_to_its_end(w
     assert answer.id not in world.router.cancelled
 
 
+async def test_a_background_response_that_lost_its_edge_is_kept_by_another_that_nobody_asked(
+    world: JournaledWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.edge.io.responses_background._EVERY_S", 0.2)
+    monkeypatch.setattr("services.edge.io.responses_background.CLAIM_S", 0.6)
+    monkeypatch.setattr("services.edge.io.responses_store.CLAIM_S", 0.6)
+    first = await world.edge()
+    id_, answer = await background(world, first)
+    assert answer.request.on_disconnect == common_pb2.ON_DISCONNECT_CONTINUE
+    await answer.say("one ", "two ")
+    await until(lambda: readers(world, answer) == 1)
+    await first.close()
+    world.edges.remove(first)
+    await until(lambda: readers(world, answer) == 0)
+    # No edge is there, and it goes on.
+    await answer.say("three")
+    second = await world.edge(resume_grace_s=1)
+    await until(lambda: readers(world, answer) == 1, 10)
+    await answer.say(" four")
+    await answer.end()
+    async with asyncio.timeout(10):
+        while not await world.valkey.hexists(keys.openai_response(answer.id), "outcome"):
+            await asyncio.sleep(0.02)
+        while await world.valkey.zcard(keys.openai_background()):
+            await asyncio.sleep(0.02)
+    await world.valkey.delete(keys.response(answer.id), keys.generation(answer.id))
+    _, response = await call("GET", url(second, id_))
+    assert response["status"] == "completed"
+    assert response["output"][0]["content"][0]["text"] == "one two three four"
+
+
+async def test_an_edge_claims_what_it_reads_and_two_edges_do_not_both_read_it(
+    world: JournaledWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.edge.io.responses_background._EVERY_S", 0.1)
+    monkeypatch.setattr("services.edge.io.responses_background.CLAIM_S", 3.0)
+    monkeypatch.setattr("services.edge.io.responses_store.CLAIM_S", 3.0)
+    first, _ = await world.edge(), await world.edge()
+    _, answer = await background(world, first)
+    began = await world.valkey.zscore(keys.openai_background(), answer.id)
+    assert began is not None
+    async with asyncio.timeout(10):
+        while (await world.valkey.zscore(keys.openai_background(), answer.id) or 0) < began + 1000:
+            await asyncio.sleep(0.05)
+    assert readers(world, answer) == 1
+    await answer.end()
+
+
+async def test_what_can_never_be_read_again_is_claimed_by_nobody(
+    world: JournaledWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.edge.io.responses_background._EVERY_S", 0.1)
+    index = keys.openai_background()
+    gone, unkept = "0197aaaa-0000-7000-8000-000000000001", "0197aaaa-0000-7000-8000-000000000002"
+    echo = json.dumps({"model": "simulated", "background": True})
+    fields = {"tenant": "anonymous", "session": "", "echo": echo, "messages": "[]"}
+    await world.valkey.hset(keys.openai_response(gone), mapping=fields)
+    await world.valkey.zadd(index, {gone: 1, unkept: 1})
+    await world.edge()
+    async with asyncio.timeout(10):
+        while await world.valkey.zcard(index):
+            await asyncio.sleep(0.02)
+
+
 async def test_a_response_outlives_its_channel(world: JournaledWorld) -> None:
     edge, other = await world.edge(), await world.edge()
     id_, answer = await background(world, edge)

@@ -155,6 +155,25 @@ class TestConnect:
             await until(lambda: sum(command.HasField("unsubscribe") for command in hand.commands) == 3)
             assert hand.cancelled == [relayed], "the others are left to the worker's grace"
 
+    async def test_what_nobody_has_to_read_gets_a_deadline_where_it_has_none(
+        self, valkey: Redis, valkey_server: ValkeyServer
+    ) -> None:
+        own_ms = int((time.time() + 500) * 1000)
+        unread = common_pb2.ON_DISCONNECT_CONTINUE
+        async with mesh(valkey, valkey_server.url, unread_s=50) as made:
+            stream = made.connect()
+            bare = await stream.open(ask("a", on_disconnect=unread))
+            named = await stream.open(ask("b", on_disconnect=unread, deadline_unix_ms=own_ms))
+            read = await stream.open(ask("c"))
+            deadlines = []
+            for generation in (bare, named, read):
+                await stream.first(generation)
+                stored = await valkey.hget(keys.generation(generation), "request")
+                deadlines.append(common_pb2.GenerationRequest.FromString(stored or b"").deadline_unix_ms)
+            assert 0 < deadlines[0] - time.time() * 1000 <= 50_000
+            assert deadlines[1:] == [own_ms, 0]
+            await stream.close()
+
     async def test_after_half_closing_the_rest_is_delivered_and_the_stream_ends(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:

@@ -59,6 +59,11 @@ def openai_response(generation_id: str) -> str:
     return f"sw:openai:{{{generation_id}}}"
 
 
+def openai_background() -> str:
+    """Sorted set of the background responses that run, by the Unix millisecond until which some edge reads them."""
+    return "sw:openai-background"
+
+
 def dead(model: str) -> str:
     """Stream of the tasks of one model that were given up, with their history."""
     return f"sw:dead:{model}"

@@ -171,7 +171,7 @@ def to_request(body: ResponsesBody, messages: list[Message], max_message_bytes: 
         model=body.model,
         sampling=common_pb2.Sampling(temperature=body.temperature, top_p=body.top_p),
         limits=common_pb2.Limits(max_tokens=body.max_output_tokens),
-        on_disconnect=common_pb2.ON_DISCONNECT_GRACE if body.background else common_pb2.ON_DISCONNECT_CANCEL,
+        on_disconnect=common_pb2.ON_DISCONNECT_CONTINUE if body.background else common_pb2.ON_DISCONNECT_CANCEL,
     )
     if body.instructions:
         request.messages.add(role="system", content=body.instructions)

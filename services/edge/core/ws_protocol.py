@@ -58,7 +58,7 @@ class OpenBody(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     deadline_ms: Annotated[int, Meta(ge=1, le=7 * 86_400_000)] | None = None
     cache: Literal["off", "exact"] | None = None
     durability: Literal["off", "relaxed", "strict"] | None = None
-    on_disconnect: Literal["grace", "cancel"] = "grace"
+    on_disconnect: Literal["grace", "cancel", "continue"] = "grace"
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
 
 
@@ -108,7 +108,11 @@ _DURABILITY: Final = {
     "relaxed": common_pb2.DURABILITY_RELAXED,
     "strict": common_pb2.DURABILITY_STRICT,
 }
-_ON_DISCONNECT: Final = {"grace": common_pb2.ON_DISCONNECT_GRACE, "cancel": common_pb2.ON_DISCONNECT_CANCEL}
+_ON_DISCONNECT: Final = {
+    "grace": common_pb2.ON_DISCONNECT_GRACE,
+    "cancel": common_pb2.ON_DISCONNECT_CANCEL,
+    "continue": common_pb2.ON_DISCONNECT_CONTINUE,
+}
 _decoder: Final = msgspec.json.Decoder(Command)
 _body_decoder: Final = msgspec.json.Decoder(OpenBody)
 

@@ -103,7 +103,7 @@ class Generation:
         """It is a new one."""
         self._request = request
         self.session = request.session
-        self.grace = request.on_disconnect == common_pb2.ON_DISCONNECT_GRACE
+        self.grace = request.on_disconnect != common_pb2.ON_DISCONNECT_CANCEL
         self._opened = self._desk.loop.time()
         if request.deadline_unix_ms:
             delay_s = request.deadline_unix_ms / 1000 - now_unix_s + _DEADLINE_MARGIN_S

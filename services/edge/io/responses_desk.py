@@ -1,7 +1,7 @@
 """Stored responses as they are read: from their outcome, from a reading that runs here, or by a new one.
 
-A background response has no client that waits for it, and a worker ends what nobody reads. So the edge that began it, and each
-that is asked for it, reads it to its end; where they all are gone, the worker's grace is what it has left.
+A background response has no client that waits for it. The edge that began it, and each that is asked for it, reads it to its end
+and keeps the outcome; where they all are gone it goes on, and another edge adopts it (`responses_background.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.edge.core.responses_state import ResponseState
 from services.edge.io.desk import Desk, Generation
 from services.edge.io.responses_reader import NOTHING, ResponseReader
 from services.edge.io.responses_store import ResponseStore, StoredResponse
-from streamway.errors import GenerationNotFound
+from streamway.errors import EventsExpired, GenerationNotFound, StoreUnavailable
 from streamway.journal import START
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
@@ -25,6 +25,8 @@ SURFACE: Final = "responses"
 # How long an answer that was just cancelled may take to say so, and one that is read to reach its newest event.
 _SETTLE_S: Final = 5.0
 _FIRST_EVENT_S: Final = 1.0
+# Nobody can read it any more.
+_NO_MORE: Final = (EventsExpired, GenerationNotFound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,24 @@ class ResponsesDesk:
         self._store = store
         self._scope = scope
         self._kept: dict[str, Reading] = {}
+        # Background responses that are read here, by a client too.
+        self.held: set[str] = set()
 
     def __len__(self) -> int:
         """Background responses that are read here."""
         return len(self._kept)
 
+    @property
+    def draining(self) -> bool:
+        """The process stops."""
+        return self._desk.draining
+
     def open(self, request: common_pb2.GenerationRequest, echo: Echo, *, streaming: bool) -> Reading:
         """Begins a response. Raises GoingAway."""
         state = ResponseState(request.generation, echo)
         reader = ResponseReader(state, -1 if streaming else NOTHING, self._ended)
+        if echo.background:
+            self._hold(reader)
         return Reading(self._desk.open(request, reader, SURFACE), reader)
 
     def keep(self, reading: Reading) -> None:
@@ -66,6 +77,12 @@ class ResponsesDesk:
         reading.generation.go_on()
         self._kept[id_] = reading
         reading.reader.done.add_done_callback(lambda _: self._kept.pop(id_, None))
+        self._hold(reading.reader)
+
+    def adopt(self, stored: StoredResponse, tenant: str) -> None:
+        """Reads to its end a background response that no edge reads. Raises GoingAway."""
+        if stored.generation not in self._kept:
+            self.keep(self.resume(stored, tenant, NOTHING))
 
     def resume(self, stored: StoredResponse, tenant: str, after: int) -> Reading:
         """Reads a response from its beginning and writes what comes after a number. Raises GoingAway."""
@@ -108,6 +125,22 @@ class ResponsesDesk:
                 self.keep(reading)
             else:
                 reading.generation.leave()
+
+    def _hold(self, reader: ResponseReader) -> None:
+        id_ = reader.state.generation
+        self.held.add(id_)
+
+        def over(_: object) -> None:
+            self.held.discard(id_)
+            if isinstance(reader.failed, _NO_MORE) and not reader.state.ended:
+                self._scope.spawn(self._release(id_), "response-release")
+
+        reader.done.add_done_callback(over)
+
+    async def _release(self, generation: str) -> None:
+        # Where the store is away it is adopted once more, for nothing.
+        with contextlib.suppress(StoreUnavailable):
+            await self._store.release(generation)
 
     def _ended(self, state: ResponseState) -> None:
         if state.echo.store:

@@ -9,7 +9,7 @@ The answer itself is in the response channel until it has ended and that expires
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,12 +20,15 @@ from services.edge.core.responses_request import Echo, Message
 from services.edge.core.responses_state import Outcome, decode_outcome, encode_outcome, response_id
 from streamway.errors import GenerationNotFound, StoreUnavailable
 from streamway.journal import Cursor, read_tail
+from streamway.runtime.clock import Clock
 from streamway.valkey import keys
 from streamway.valkey.session import Argument, LinkLost, Session, Sessions, StoreRefused
 
 _log = structlog.get_logger("edge")
 
 _STORE_WAIT_S: Final = 2.0
+# How long a claim on a background response holds; two renewals may be late.
+CLAIM_S: Final = 15.0
 _FIELDS: Final = ("tenant", "session", "echo", "messages", "outcome")
 _encode: Final = msgspec.json.Encoder().encode
 _echo: Final = msgspec.json.Decoder(Echo).decode
@@ -46,15 +49,18 @@ class StoredResponse:
 class ResponseStore:
     """All stored responses of the mesh. Each is kept for `keep_s` from its last change."""
 
-    def __init__(self, sessions: Sessions, keep_s: float) -> None:
+    def __init__(self, sessions: Sessions, keep_s: float, clock: Clock) -> None:
         self._sessions = sessions
+        self._clock = clock
         self._keep_ms = int(keep_s * 1000)
 
     async def begin(self, generation: str, tenant: str, session: str, echo: Echo, messages: Sequence[Message]) -> None:
-        """Keeps a new one. Raises StoreUnavailable."""
+        """Keeps a new one; a background one is claimed for this edge. Raises StoreUnavailable."""
         key = keys.openai_response(generation)
         fields = ("tenant", tenant, "session", session, "echo", _encode(echo), "messages", _encode(messages))
         await self._ask(("HSET", key, *fields), ("PEXPIRE", key, self._keep_ms))
+        if echo.background:
+            await self._ask(("ZADD", keys.openai_background(), _ms(self._clock.unix() + CLAIM_S), generation))
 
     async def read(self, generation: str, tenant: str) -> StoredResponse:
         """Raises GenerationNotFound, also for that of another tenant, or StoreUnavailable."""
@@ -77,17 +83,20 @@ class ResponseStore:
             (owner,) = await self._ask(("HGET", key, "tenant"))
             if owner is not None:
                 await self._ask(("HSET", key, "outcome", encode_outcome(outcome)), ("PEXPIRE", key, self._keep_ms))
+            await self.release(generation)
         except StoreUnavailable as problem:
             _log.warning("response_not_kept", generation=generation, problem=problem.name)
 
     async def forget(self, generation: str) -> None:
         """Deletes it alone; that it was never begun is no error. Raises StoreUnavailable."""
         await self._ask(("DEL", keys.openai_response(generation)))
+        await self.release(generation)
 
     async def erase(self, generation: str) -> None:
         """Deletes it with its request and events. Raises StoreUnavailable."""
         names = (keys.openai_response(generation), keys.response(generation), keys.generation(generation))
         await self._ask(*(("DEL", name) for name in names))
+        await self.release(generation)
 
     async def tail(self, generation: str) -> Cursor | None:
         """The newest event of its channel; None when there is none, or the store does not answer."""
@@ -98,6 +107,37 @@ class ResponseStore:
             return None
         return tail.entry.id if tail is not None else None
 
+    # --- Who reads those in the background
+
+    async def claim(self, generations: Collection[str], until: float) -> None:
+        """This edge reads them until a Unix time at least. What has ended stays ended. Raises StoreUnavailable."""
+        if generations:
+            pairs = [part for generation in generations for part in (_ms(until), generation)]
+            await self._ask(("ZADD", keys.openai_background(), "XX", "GT", *pairs))
+
+    async def unclaimed(self, now: float, most: int) -> list[str]:
+        """Those that no edge claims at a Unix time, longest first. Raises StoreUnavailable."""
+        (found,) = await self._ask(
+            ("ZRANGEBYSCORE", keys.openai_background(), "-inf", _ms(now), "LIMIT", 0, most),
+        )
+        return [generation.decode() for generation in found]
+
+    async def take(self, generation: str, until: float) -> bool:
+        """Claims one; False where another edge was later still. Raises StoreUnavailable."""
+        (changed,) = await self._ask(("ZADD", keys.openai_background(), "XX", "GT", "CH", _ms(until), generation))
+        return bool(changed)
+
+    async def release(self, generation: str) -> None:
+        """Nobody has to read it any more. Raises StoreUnavailable."""
+        await self._ask(("ZREM", keys.openai_background(), generation))
+
+    async def owner(self, generation: str) -> str:
+        """The tenant, for an edge that has no client. Raises GenerationNotFound or StoreUnavailable."""
+        (owner,) = await self._ask(("HGET", keys.openai_response(generation), "tenant"))
+        if owner is None:
+            raise GenerationNotFound(response_id(generation))
+        return str(owner.decode())
+
     async def _ask(self, *commands: tuple[Argument, ...]) -> list[Any]:
         try:
             async with asyncio.timeout(_STORE_WAIT_S):
@@ -105,3 +145,7 @@ class ResponseStore:
                 return [await session.call(*command) for command in commands]
         except (TimeoutError, LinkLost, StoreRefused):
             raise StoreUnavailable from None
+
+
+def _ms(unix: float) -> int:
+    return int(unix * 1000)

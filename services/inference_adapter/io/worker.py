@@ -220,7 +220,11 @@ class Worker:
             transcript = generation.transcript
             if generation.over or transcript.live:
                 continue
-            grace = generation.request.on_disconnect == OnDisconnect.ON_DISCONNECT_GRACE
+            unread = generation.request.on_disconnect == OnDisconnect.ON_DISCONNECT_CONTINUE
+            if unread and generation.journaled:
+                # Its deadline ends it; what it says can be had from its channel.
+                continue
+            grace = unread or generation.request.on_disconnect == OnDisconnect.ON_DISCONNECT_GRACE
             grace_s = self._resume_grace_s if grace else self._orphan_grace_s
             if now - transcript.unread_since >= grace_s:
                 self._withdraw(generation, Cancelled(f"its worker: nobody read it for {grace_s:g} s"), "orphan")

@@ -29,6 +29,7 @@ class Admitting:
         max_message_bytes: int,
         read_body_bytes: int,
         durability: common_pb2.Durability.ValueType,
+        unread_s: float,
     ) -> None:
         self._inner = inner
         self._books = books
@@ -39,6 +40,7 @@ class Admitting:
         self._prompt_limit_bytes = max_message_bytes // 2
         self._read_body_bytes = read_body_bytes
         self._durability = durability
+        self._unread_s = unread_s
         self._opening = 0
         self.draining = False
 
@@ -75,6 +77,9 @@ class Admitting:
         # Told in `accepted`, so the worker must not decide otherwise.
         request.durability = request.durability or self._durability
         request.on_disconnect = request.on_disconnect or common_pb2.ON_DISCONNECT_GRACE
+        if request.on_disconnect == common_pb2.ON_DISCONNECT_CONTINUE and not request.deadline_unix_ms:
+            # Nobody may ever come for it, and then this alone ends it.
+            request.deadline_unix_ms = int(now_ms + self._unread_s * 1000)
         ask.body = look(request.openai_body, self._read_body_bytes)
         request.session = key_of(request)
         here = context.begin(

@@ -258,6 +258,6 @@ def test_the_request_has_the_instructions_first_and_fits_the_mesh() -> None:
         ("user", "hi"),
     ]
     assert request.limits.max_tokens == 9
-    assert request.on_disconnect == common_pb2.ON_DISCONNECT_GRACE
+    assert request.on_disconnect == common_pb2.ON_DISCONNECT_CONTINUE
     with pytest.raises(TooLarge):
         responses_request.to_request(body, [Message("user", "x" * 70_000)], 64 * 1024)
