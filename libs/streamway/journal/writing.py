@@ -65,6 +65,8 @@ class Writing:
         self._key = keys.response(self._generation)
         self._replied = self._on_appended  # bound once
         self._epoch = begun.epoch
+        # The connection it began on broke: the store may have been started anew since.
+        self.reconnected = False
         if not session.alive:
             self.lost()
 
@@ -87,6 +89,7 @@ class Writing:
 
     def connected(self, session: Session) -> None:
         """There is a new one."""
+        self.reconnected = True
         self._session = session
         self.receive(s.Connected())
 

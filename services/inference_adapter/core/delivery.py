@@ -3,6 +3,7 @@
     put          strict, relaxed: waits          relaxed while the store is silent: goes out, marked not durable
     confirmed    what waited up to there goes out
     unanswered   relaxed: everything that waits goes out, marked, until the store has caught up
+    lost         relaxed: the same for good, since there is no channel any more
 
 Per-token path: an event is kept as its position and its bytes, serialised once for the journal and for all readers.
 """
@@ -77,6 +78,10 @@ class Gate:
         """The store is silent; gives what may go out now."""
         if self._strict or not self._waiting:
             return _NOTHING
+        return self.lost()
+
+    def lost(self) -> Sequence[Kept]:
+        """Nothing will be confirmed any more; gives what may go out now."""
         self.loose = True
         events = self._marked(self._waiting)
         self._waiting.clear()

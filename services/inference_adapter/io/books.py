@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from streamway.lanes import LaneReader, TakenTask
 from streamway.lanes.writer import RECORD_TTL_MS
+from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 
@@ -49,6 +50,12 @@ class Books:
     def began(self, generation: str, worker: str, epoch: int) -> None:
         """Has it written that an engine call of this worker has begun."""
         self._note(generation, {"state": "running", "worker": worker, "epoch": str(epoch)})
+
+    def without_channel(self, request: common_pb2.GenerationRequest, worker: str, epoch: int) -> None:
+        """Has a record written anew that the store lost: the worker's memory is all there is, and a reader finds it there."""
+        fields = {"tenant": request.tenant, "session": request.session, "model": request.model}
+        self._note(request.generation, {**fields, "durability": str(int(common_pb2.DURABILITY_OFF))})
+        self.began(request.generation, worker, epoch)
 
     def forget(self, generation: str) -> None:
         """Writes nothing more of a generation that is another worker's now."""

@@ -93,6 +93,14 @@ class Delivery:
             self._metrics.not_durable.inc()
             self._deliver(ready)
 
+    def go_on_without(self) -> None:
+        """The store has lost the channel: what comes from now on goes out at once, marked."""
+        self.unanswered_since = None
+        ready = self._gate.lost()
+        self._metrics.not_durable.inc()
+        if ready:
+            self._deliver(ready)
+
     def tell(self, error: StreamwayError, *, forget: bool) -> None:
         """Ends the readers here. What was delivered whole stays, for those who come late."""
         transcript = self._transcript

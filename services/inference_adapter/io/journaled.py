@@ -74,6 +74,7 @@ class JournaledGeneration(Generation):
     journaled = True
 
     __slots__ = (
+        "_alone",
         "_delivery",
         "_from_worker",
         "_journaling",
@@ -119,6 +120,8 @@ class JournaledGeneration(Generation):
             on_finished=self._finished,
         )
         self._writing: Writing | None = None
+        # The store has lost the channel, and the answer goes on without one.
+        self._alone = False
         self._phase = Phase.QUEUED
         # Why it ends without an engine call, and since when its readers wait for that.
         self._stopping: StreamwayError | None = None
@@ -196,6 +199,10 @@ class JournaledGeneration(Generation):
             kept = [(event.position, event.SerializeToString()) for event in events]
             payload = b"".join([framed(raw) for _, raw in kept])
         self._delivery.put(kept)
+        if self._alone:
+            if self._phase is _ENDING:
+                self._part(self._end_alone(), EventsExpired(self.id))
+            return units, len(events)
         writing.append(_END if self._phase is _ENDING else _TOKENS, last, payload)
         return units, len(events)
 
@@ -309,10 +316,41 @@ class JournaledGeneration(Generation):
         if self._phase in (Phase.LEAVING, Phase.GONE):
             return
         _log.warning("channel_lost", generation=self.id, reason=reason.value, epoch=self._numbering.epoch)
+        if reason is StopReason.EXPIRED and self._store_restarted and not self._strict:
+            self._go_on_alone()
+            return
         self._place.metrics.handovers.labels(reason.value).inc()
         self._abort()
         self._leave_by(self._settle(mine=False), EventsExpired(self.id))
         self._delivery.tell(EventsExpired(self.id), forget=True)
+
+    @property
+    def _strict(self) -> bool:
+        return self.request.durability == Durability.DURABILITY_STRICT
+
+    @property
+    def _store_restarted(self) -> bool:
+        return self._writing is not None and self._writing.reconnected
+
+    def _go_on_alone(self) -> None:
+        """The store came back without the channel. Nobody else can have this answer then, and its readers are here.
+
+        A channel that is missing without that has expired, and its call is stopped: it stands for nobody's answer.
+        Nothing is written into the channel any more: it must not come back half.
+        """
+        self._alone = True
+        if self._writing is not None:
+            self._journaling.close(self._writing)
+        self._journaling.books.without_channel(self.request, self._place.worker, self._numbering.epoch)
+        ending = self._phase is Phase.ENDING
+        self._delivery.go_on_without()
+        if ending:
+            self._part(self._end_alone(), EventsExpired(self.id))
+
+    async def _end_alone(self) -> None:
+        """Drops what is left of the task; its record then says how it ended."""
+        await self._settle(mine=False)
+        self._journaling.books.state(self.id, self.state)
 
     def _finished(self) -> None:
         """The channel has the end, and the task copy is acknowledged."""
@@ -347,6 +385,9 @@ class JournaledGeneration(Generation):
 
     def _hand_over(self, error: StreamwayError) -> None:
         """Leaves a generation that has begun to another worker; `error` is why."""
+        if self._alone:  # nobody else could go on
+            self._end_with(error)
+            return
         self._place.metrics.handovers.labels(error.name).inc()
         self._abort()
         self._place.flusher.now(self)
@@ -358,11 +399,14 @@ class JournaledGeneration(Generation):
             self._delivery.tell(error, forget=True)
 
     def _leave_by(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
-        self._phase = Phase.LEAVING
         if self._writing is not None:
             self._journaling.close(self._writing)
         self._journaling.books.forget(self.id)
+        self._part(way, error)
         self._on_idle(self)
+
+    def _part(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
+        self._phase = Phase.LEAVING
         self._journaling.spawn(self._leave(way, error), "leave")
 
     async def _leave(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
