@@ -14,7 +14,7 @@ PROTOS := $(wildcard protos/streamway/v1/*.proto)
 UV := uv==0.13.9
 COMPOSE := docker compose --env-file .run/compose.env
 
-.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench lock up down clean
+.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench chaos lock up down clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,6 +63,9 @@ down: ## stops the containers and keeps their data
 
 bench: setup ## the load clients against a mesh with the simulated engine; prints a table. ARGS="--streams 100"
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+chaos: setup ## kills, pauses and cuts processes of a mesh under load; prints a table. ARGS="--short", "--full"
+	@$(BIN)/streamway chaos $(ARGS)
 
 # --- gates -----------------------------------------------------------------------------------------------------------
 

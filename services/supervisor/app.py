@@ -51,6 +51,7 @@ class Supervisor:
             engine=engine,
             workers=settings.workers,
             edges=settings.edges,
+            routers=settings.routers,
             host=settings.host,
             port=settings.port,
             free_ports=free_ports,

@@ -45,6 +45,14 @@ _CHAT_EXAMPLES = """[bold]Examples[/bold]
 
   git diff | streamway chat -                        the question from standard input
 """
+_CHAOS_EXAMPLES = """[bold]Examples[/bold]
+
+  streamway chaos                                    a mesh of its own; each kind killed, paused, cut off
+
+  streamway chaos --full --json chaos.json           the whole matrix
+
+  streamway chaos --running --only adapter           the mesh of `streamway up --engine simulated --workers 2`
+"""
 _Router = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Router to talk to. Default: that of the mesh in --data-dir.")
 ]
@@ -76,6 +84,9 @@ def up(
     model: Annotated[Path | None, typer.Option(help="GGUF file for llamacpp.")] = None,
     workers: Annotated[int | None, typer.Option(help="Inference-adapters, each with an engine. Default: 1.")] = None,
     edges: Annotated[int | None, typer.Option(help="Edge processes; they share one port. Default: 1.")] = None,
+    routers: Annotated[
+        int | None, typer.Option(help="Routers; edges and gRPC clients use any of them. Default: 1.")
+    ] = None,
     host: Annotated[
         str | None,
         typer.Option(
@@ -102,6 +113,7 @@ def up(
             "model": model,
             "workers": workers,
             "edges": edges,
+            "routers": routers,
             "host": host,
             "port": port,
             "data_dir": data_dir,
@@ -138,6 +150,39 @@ def status(
     from services.supervisor.commands.status import show
 
     show(valkey, {"api_key": key, "data_dir": data_dir})
+
+
+@app.command(epilog=_CHAOS_EXAMPLES)
+def chaos(
+    short: Annotated[bool, typer.Option("--short", help="Eight deeds, about a minute.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also every phase on every surface: 55 deeds, about a quarter of an hour.")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only edge, router, adapter, cache or valkey. Repeatable.")
+    ] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="On the mesh that runs in --data-dir, instead of one started for it.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON too.")
+    ] = None,
+    key: _Key = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Kills, pauses and cuts off processes of a mesh under load, and counts what streams lost or were told twice.
+
+    Each answer is compared as a whole with what an undisturbed run gives. Exit code 1: something was lost or repeated.
+    """
+    from services.supervisor.commands.chaos import torment
+    from services.supervisor.core.rounds import FULL, SHORT, STANDARD, VICTIMS, chosen
+
+    if short and full:
+        raise StartError("--short and --full exclude each other")
+    if unknown := sorted({*(only or ())} - {*VICTIMS}):
+        raise StartError(f"--only {unknown[0]!r} is unknown; use {', '.join(VICTIMS)}")
+    rounds = chosen(SHORT if short else FULL if full else STANDARD, [kind for kind in VICTIMS if kind in (only or ())])
+    torment(rounds, running=running, json_file=json_file, options={"api_key": key, "data_dir": data_dir})
 
 
 @config_app.command("show")

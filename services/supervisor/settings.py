@@ -33,6 +33,9 @@ class UpSettings(ServiceSettings):
     )
     workers: int = Field(default=1, ge=1, le=64, description="Number of inference-adapters, each with its own engine.")
     edges: int = Field(default=1, ge=1, le=64, description="Number of edge processes; they share one port.")
+    routers: int = Field(
+        default=1, ge=1, le=16, description="Number of routers. The first has the router's own port, others 7100 + i."
+    )
     host: str = Field(
         default="127.0.0.1",
         description="Address the edges listen on. Beyond loopback a mesh token and API keys are required.",

@@ -33,6 +33,7 @@ class Told:
     usage: dict[str, int] | None = None
     over: bool = False
     breaks: int = 0
+    repeated: int = 0
     problem: str = ""
 
     @property
@@ -44,6 +45,7 @@ class Told:
         if not last:
             return True
         if last <= self.position:
+            self.repeated += 1
             return False
         assert first == self.position + 1, f"position {first} came where {self.position + 1} was due ({kind})"
         assert not self.over, f"{kind} came after the end"

@@ -22,6 +22,8 @@ STAGES: Final[tuple[tuple[Kind, ...], ...]] = (("cache", "adapter"), ("router",)
 DRAIN_ORDER: Final[tuple[Kind, ...]] = ("edge", "router", "adapter", "cache")
 
 FIRST_ADAPTER_PORT: Final = 7010
+# The first router keeps its own setting, 7001; 7002 is the cache's.
+FIRST_FURTHER_ROUTER_PORT: Final = 7101
 OPERATIONS_OFFSET: Final = 1000
 FIRST_EDGE_OPERATIONS_PORT: Final = 9100
 
@@ -66,19 +68,30 @@ def plan(
     engine: Engine,
     workers: int,
     edges: int,
+    routers: int = 1,
     host: str,
     port: int,
     free_ports: Callable[[int], list[int]],
 ) -> list[Process]:
     """The service processes in start order. With `port` 0 every process gets ports from `free_ports`.
 
-    Otherwise adapters take 7010 + i and edges share `port`; router and cache keep what their own settings say.
+    Otherwise adapters take 7010 + i, routers beyond the first 7100 + i, and edges share `port`; the first router and the cache
+    keep what their own settings say.
     """
     anywhere = port == 0
-    pool = iter(free_ports(2 * 2 + 2 * workers + 1 + edges) if anywhere else [])
-    single: dict[Kind, tuple[str, ...]] = {
-        kind: _ports(next(pool), next(pool)) if anywhere else () for kind in ("cache", "router")
-    }
+    pool = iter(free_ports(2 + 2 * routers + 2 * workers + 1 + edges) if anywhere else [])
+    cache = Process("cache", 0, _ports(next(pool), next(pool)) if anywhere else ())
+    router_processes = [
+        Process(
+            "router",
+            index,
+            (
+                *(("--id", f"router-{index}") if routers > 1 else ()),
+                *(_ports(next(pool), next(pool)) if anywhere else _further_router_ports(index)),
+            ),
+        )
+        for index in range(routers)
+    ]
     adapters = [
         Process(
             "adapter",
@@ -108,11 +121,18 @@ def plan(
         for index in range(edges)
     ]
     return [
-        Process("cache", 0, single["cache"]),
+        cache,
         *adapters,
-        Process("router", 0, single["router"]),
+        *router_processes,
         *edge_processes,
     ]
+
+
+def _further_router_ports(index: int) -> tuple[str, ...]:
+    if index == 0:
+        return ()
+    port = FIRST_FURTHER_ROUTER_PORT + index - 1
+    return _ports(port, port + OPERATIONS_OFFSET)
 
 
 def _ports(port: int, operations_port: int) -> tuple[str, ...]:

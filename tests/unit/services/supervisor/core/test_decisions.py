@@ -94,3 +94,11 @@ def test_adapters_are_told_their_engine() -> None:
     served = made(engine=Engine("openai_http", url="http://e:1"))["adapter-0"]
     assert (served["--backend"], served["--engine-url"]) == ("openai_http", "http://e:1")
     assert made()["adapter-0"]["--backend"] == "simulated"
+
+
+def test_routers_beyond_the_first_have_names_and_ports_of_their_own() -> None:
+    mesh = made(routers=3)
+    assert [mesh[f"router-{index}"].get("--port") for index in range(3)] == [None, "7101", "7102"]
+    assert [mesh[f"router-{index}"]["--id"] for index in range(3)] == ["router-0", "router-1", "router-2"]
+    anywhere = made(routers=2, port=0)
+    assert len({anywhere[name]["--port"] for name in ("router-0", "router-1", "cache-0")}) == 3

@@ -1,0 +1,57 @@
+"""`streamway chaos` itself, as somebody types it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.supervisor.core.rounds import SHORT
+
+pytestmark = pytest.mark.timeout(240)
+
+
+async def command(*arguments: str) -> tuple[int, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAMWAY_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.supervisor", "chaos", *arguments,
+        env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, said.decode()
+
+
+async def test_the_short_run_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "chaos.json"
+    code, said = await command("--short", "--json", str(file))
+    assert code == 0, said
+    rows = json.loads(file.read_text())
+    assert rows[0]["deed"] == "nothing"
+    assert [(row["victim"], row["phase"]) for row in rows[1:]] == [(each.victim, each.phase) for each in SHORT]
+    hit = {row["target"] for row in rows if row["deed"] == "kill" and row["hit"]}
+    assert {name.partition("-")[0] for name in hit} >= {"edge", "router", "adapter", "valkey"}, said
+    assert all(row["live"] for row in rows[1:]), said
+    assert "nothing lost, nothing repeated" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--short", "--full"), "exclude each other"),
+        (("--only", "engine"), "use edge, router, adapter, cache, valkey"),
+        (("--running", "--data-dir", "/nonexistent"), "no mesh runs on /nonexistent"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_in_one_line(arguments: tuple[str, ...], words: str) -> None:
+    code, said = await command(*arguments)
+    assert (code, len(said.splitlines())) == (2, 1), said
+    assert words in said
