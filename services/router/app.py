@@ -17,7 +17,6 @@ from services.router.io.attaching import Attaching
 from services.router.io.books import Books
 from services.router.io.cache_client import CacheClient
 from services.router.io.caching import Caching
-from services.router.io.dispatch import Dispatcher
 from services.router.io.journal import Journal
 from services.router.io.locating import Locator
 from services.router.io.placing import Placing
@@ -26,6 +25,7 @@ from services.router.io.reclaiming import Reclaiming
 from services.router.io.records import Records
 from services.router.io.registry import Registry
 from services.router.io.relaying import RelayServicer
+from services.router.io.repeating import Repeating
 from services.router.io.sources import LeaseSource, StaticSource
 from services.router.metrics import RouterMetrics
 from services.router.servicer import RouterServicer
@@ -42,7 +42,7 @@ from streamway.runtime.tasks import TaskScope
 from streamway.telemetry.operations import OperationsServer
 from streamway.telemetry.tracing import server_interceptors
 from streamway.v1 import common_pb2, inference_pb2_grpc, router_pb2_grpc
-from streamway.valkey.connection import Valkey, connect
+from streamway.valkey.connection import connect
 from streamway.valkey.leases import Lease
 from streamway.valkey.link import Link
 
@@ -50,21 +50,13 @@ _log = structlog.get_logger("router")
 _LAST_WORDS_S = 1.0
 # A blocking read lasts up to five seconds.
 _BLOCKING_REPLY_S = 10.0
-_DURABILITY = {
-    "off": common_pb2.DURABILITY_OFF,
-    "relaxed": common_pb2.DURABILITY_RELAXED,
-    "strict": common_pb2.DURABILITY_STRICT,
-}
 
 
 @dataclass(slots=True)
 class _Parts:
     """What `start` makes, in the order it is made."""
 
-    valkey: Valkey
-    source: LeaseSource | StaticSource
     registry: Registry
-    pool: AttachPool
     cache: CacheClient
     books: Books
     admitting: Admitting
@@ -108,6 +100,11 @@ class RouterApp:
     def in_flight(self) -> int:
         """Generations that were dispatched and whose end is not known yet."""
         return len(self._parts.books) if self._parts is not None else 0
+
+    @property
+    def deciding(self) -> int:
+        """Requests that are neither taken nor refused yet."""
+        return self._parts.admitting.opening if self._parts is not None else 0
 
     @property
     def caches_connected(self) -> int:
@@ -175,15 +172,9 @@ class RouterApp:
         )
         pool = AttachPool(shared, self._scope, reattach_s=settings.reattach_s, silence_s=settings.silence_s)
         self._stack.push_async_callback(pool.close)
+        budget_s, poll_s = settings.cache_budget_ms / 1000, settings.poll_s
         cache = CacheClient(
-            settings.caches,
-            valkey,
-            shared,
-            self._scope,
-            clock,
-            metrics,
-            budget_s=settings.cache_budget_ms / 1000,
-            poll_s=settings.poll_s,
+            settings.caches, valkey, shared, self._scope, clock, metrics, budget_s=budget_s, poll_s=poll_s
         )
         self._stack.push_async_callback(cache.close)
         records = Records(valkey, self._scope, clock)
@@ -206,12 +197,12 @@ class RouterApp:
             floor=settings.load_floor,
         )
         books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint)
-        locator = Locator(journal, registry, books, clock, self._relayed_at, reclaiming.hint, settings.id)
+        relayed_at = (lambda: self.address) if settings.relays else str
+        locator = Locator(journal, registry, books, clock, relayed_at, reclaiming.hint, settings.id)
         ports = ReaderPorts(pool, link, locator, self._scope, follower, takeover_wait_s=settings.takeover_wait_s)
-        # How a generation is opened, outermost first: Admitting → Attaching → Caching → Placing.
+        # How a generation is opened, outermost first: Admitting → Repeating → Attaching → Caching → Placing.
         placing = Placing(
             registry,
-            Dispatcher(valkey, self._scope, settings.dispatch_timeout_s),
             journal,
             locator,
             books,
@@ -222,15 +213,11 @@ class RouterApp:
             expected_output_tokens=settings.expected_output_tokens,
         )
         caching = Caching(placing, cache, records, journal, metrics, settings.cache_prompt_limit_bytes)
+        table = KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__)
+        attaching = Attaching(caching, journal, locator, table, clock, settings.idempotency_ttl_s)
+        durability = common_pb2.Durability.Value(f"DURABILITY_{settings.durability.upper()}")
         admitting = Admitting(
-            Attaching(
-                caching,
-                journal,
-                locator,
-                KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__),
-                clock,
-                settings.idempotency_ttl_s,
-            ),
+            Repeating(attaching, books, locator),
             books,
             clock,
             metrics,
@@ -238,7 +225,7 @@ class RouterApp:
             max_message_bytes=shared.max_message_bytes,
             read_body_bytes=settings.cache_prompt_limit_bytes,
             unread_s=settings.unread_s,
-            durability=_DURABILITY[settings.durability],
+            durability=durability,
         )
         servicer = RouterServicer(
             admitting,
@@ -251,54 +238,43 @@ class RouterApp:
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
         )
-        mounted = [
-            MountedService("streamway.v1.RouterService", servicer, router_pb2_grpc.add_RouterServiceServicer_to_server)
-        ]
-        if settings.relays:
-            relay = RelayServicer(
-                locator,
-                registry,
-                ports,
-                self._scope,
-                settings.id,
-                outbox_limit_bytes=settings.outbox_limit_bytes,
-                heartbeat_s=settings.attach_heartbeat_s,
-                most_subscriptions=settings.max_generations,
-            )
-            add = inference_pb2_grpc.add_InferenceServiceServicer_to_server
-            mounted.append(MountedService("streamway.v1.InferenceService", relay, add))
-        server = MeshServer(
-            settings.host,
-            settings.port,
-            shared,
-            mounted,
-            telemetry=server_interceptors(self._tracing),
-        )
+        server = self._server(servicer, locator, registry, ports)
         lease = Lease(valkey, clock, "router", settings.id, self._lease_fields)
-        self._parts = _Parts(valkey, source, registry, pool, cache, books, admitting, servicer, server, lease)
-        links = [self._scope.spawn(link.run(), "link"), self._scope.spawn(blocking.run(), "link-blocking")]
+        self._parts = _Parts(registry, cache, books, admitting, servicer, server, lease)
+        self._loops = [self._scope.spawn(link.run(), "link"), self._scope.spawn(blocking.run(), "link-blocking")]
         await registry.refresh()
         await cache.refresh()
-        await server.start()
-        self._stack.push_async_callback(server.stop, 0)
-        await self._start_operations(int(server.address.rpartition(":")[2]))
-        self._loops = [
-            *links,
-            self._scope.spawn(follower.run(), "follower"),
-            self._scope.spawn(reclaiming.run(), "reclaiming"),
-            self._scope.spawn(registry.run(), "registry"),
-            self._scope.spawn(cache.run(), "caches"),
-            self._scope.spawn(lease.hold(), "lease"),
-        ]
+        await self._serve(server)
+        runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
+        self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
+        self._loops.append(self._scope.spawn(reclaiming.run(), "reclaiming"))
         self._stack.push_async_callback(lease.release)
         await server.serving(True)
         self._serving = True
         _log.info("router_ready", id=settings.id, address=self.address)
 
-    async def _start_operations(self, grpc_port: int) -> None:
+    def _server(self, servicer: RouterServicer, locator: Locator, registry: Registry, ports: ReaderPorts) -> MeshServer:
+        settings = self._settings
+        add = router_pb2_grpc.add_RouterServiceServicer_to_server
+        mounted = [MountedService("streamway.v1.RouterService", servicer, add)]
+        if settings.relays:
+            relay = RelayServicer(
+                *(locator, registry, ports, self._scope, settings.id),
+                outbox_limit_bytes=settings.outbox_limit_bytes,
+                heartbeat_s=settings.attach_heartbeat_s,
+                most_subscriptions=settings.max_generations,
+            )
+            add_relay = inference_pb2_grpc.add_InferenceServiceServicer_to_server
+            mounted.append(MountedService("streamway.v1.InferenceService", relay, add_relay))
+        interceptors = server_interceptors(self._tracing)
+        return MeshServer(settings.host, settings.port, self._shared, mounted, telemetry=interceptors)
+
+    async def _serve(self, server: MeshServer) -> None:
+        await server.start()
+        self._stack.push_async_callback(server.stop, 0)
         port = self._settings.operations_port
         if port is None:
-            port = grpc_port + 1000 if self._settings.port else 0
+            port = int(server.address.rpartition(":")[2]) + 1000 if self._settings.port else 0
         if port > 65535:
             raise StartError(f"operations port {port} does not exist; set STREAMWAY_ROUTER_OPERATIONS_PORT")
         operations = OperationsServer(self._settings.operations_host, port, self._metrics_registry, self._ready)
@@ -308,9 +284,6 @@ class RouterApp:
 
     def _lease_fields(self) -> dict[str, str]:
         return {"address": self.address, "draining": "1" if self._draining else "0"}
-
-    def _relayed_at(self) -> str:
-        return self.address if self._settings.relays else ""
 
     def _ready(self) -> str:
         if self._draining:

@@ -2,7 +2,7 @@
 
 Opening a generation is one port, implemented in layers that are stacked in `app.py`:
 
-    Admitting → Attaching → Caching → Placing        each may answer or refuse by itself, or ask the next
+    Admitting → Repeating → Attaching → Caching → Placing        each may answer or refuse by itself, or ask the next
 """
 
 from __future__ import annotations
@@ -21,16 +21,26 @@ from streamway.v1 import cache_pb2, common_pb2
 class Ask:
     """One generation on its way through the router.
 
-    `request` is completed on the way. `cancelled` may be set at any time; the next step then refuses. `cache` is what
+    `request` is completed on the way, `digest` tells whether another one is the same. `cancelled` (somebody said so) and
+    `abandoned` (whoever asked has gone) may be set at any time; the next step then refuses, unless `repeated`: it was asked
+    for again, before or after. `cache` is what
     `Accepted.cache` will say, `keep` whether the answer is to be stored.
     """
 
     request: common_pb2.GenerationRequest
     size_bytes: int = 0
     body: Body | None = None
+    digest: str = ""
     cancelled: bool = False
+    abandoned: bool = False
+    repeated: bool = False
     cache: str = "off"
     keep: bool = False
+
+    @property
+    def unwanted(self) -> bool:
+        """Nothing more is to be begun for it."""
+        return self.cancelled or (self.abandoned and not self.repeated)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,19 +112,6 @@ class TestConnect:
             await until(lambda: stream.kinds(good) == ["accepted", "started", "finished"])
             await stream.close()
 
-    async def test_a_live_id_is_not_opened_twice(self, valkey: Redis, valkey_server: ValkeyServer) -> None:
-        async with mesh(valkey, valkey_server.url) as made:
-            stream, other = made.connect(), made.connect()
-            request = ask()
-            await stream.first(await stream.open(request, location=False))
-            await stream.open(request, location=False)
-            await until(lambda: stream.kinds(request.generation) == ["accepted", "error"])
-            assert _reason(stream.of(request.generation)[1]) == "duplicate_id"
-            assert (await _refusal(other, request)).name == "duplicate_id"
-            assert len(await made.workers[0].take()) == 1
-            await stream.close()
-            await other.close()
-
     async def test_a_cancel_reaches_the_worker(self, valkey: Redis, valkey_server: ValkeyServer) -> None:
         async with mesh(valkey, valkey_server.url) as made:
             stream, hand = made.connect(), made.workers[0].hand

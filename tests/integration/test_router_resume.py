@@ -255,12 +255,14 @@ class TestIdempotency:
     async def test_a_key_whose_first_request_died_is_taken_over(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:
-        from services.router.core.idempotency import claim_of, digest_of_key
+        from services.router.core.idempotency import Claim, digest_of, digest_of_key
 
         async with takeover_mesh(valkey_server.url, workers=1) as ((made,), _):
             dead = ask("x", idempotency_key="k")
             dead.durability, dead.on_disconnect = common_pb2.DURABILITY_RELAXED, common_pb2.ON_DISCONNECT_GRACE
-            await valkey.set(keys.idempotency("anonymous", digest_of_key("k")), str(claim_of(dead)))
+            await valkey.set(
+                keys.idempotency("anonymous", digest_of_key("k")), str(Claim(dead.generation, digest_of(dead)))
+            )
             stream = made.connect()
             event = await stream.first(await stream.open(ask("x", idempotency_key="k")), 8)
             assert event.HasField("accepted")

@@ -3,7 +3,7 @@
 from streamway.lanes.reader import LaneReader, own_lanes, pool_lanes
 from streamway.lanes.records import Standing, give_away, keep_records, models_of, standings_of
 from streamway.lanes.task import TakenTask, TaskCopy
-from streamway.lanes.writer import NewTask, add_generation, add_generations, request_of
+from streamway.lanes.writer import NewTask, add_generation, add_generations, commands_of, copy_command, request_of
 
 __all__ = [
     "LaneReader",
@@ -13,6 +13,8 @@ __all__ = [
     "TaskCopy",
     "add_generation",
     "add_generations",
+    "commands_of",
+    "copy_command",
     "give_away",
     "keep_records",
     "models_of",

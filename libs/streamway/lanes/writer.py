@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from streamway.lanes.task import TaskCopy
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
+from streamway.valkey.session import Argument
 
 # How long the record of a generation outlives its last change, in milliseconds.
 RECORD_TTL_MS: Final = 600_000
@@ -25,6 +26,34 @@ class NewTask:
     created_ms: int
 
 
+def commands_of(task: NewTask) -> list[tuple[Argument, ...]]:
+    """What puts a task into its worker's lane, to be sent on one connection in this order: record, its expiry, task copy.
+
+    The record comes first: a worker that reads the copy finds the request. The lane is never trimmed; admission bounds it.
+    """
+    request = task.request
+    key = keys.generation(request.generation)
+    record: tuple[Argument, ...] = (
+        *("request", request.SerializeToString()),
+        *("state", "queued"),
+        *("worker", task.worker),
+        *("tenant", request.tenant),
+        *("session", request.session),
+        *("model", request.model),
+        *("durability", int(request.durability)),
+        *("created_ms", task.created_ms),
+    )
+    ttl_ms = max(RECORD_TTL_MS, request.deadline_unix_ms - task.created_ms)
+    return [("HSET", key, *record), ("PEXPIRE", key, ttl_ms), copy_command(task)]
+
+
+def copy_command(task: NewTask) -> tuple[Argument, ...]:
+    """The last of `commands_of`: for a generation whose record is there."""
+    lane = keys.lane(task.worker, keys.task_class(task.request.priority))
+    fields = (part for pair in task.copy.fields().items() for part in pair)
+    return ("XADD", lane, "*", *fields)
+
+
 async def add_generation(
     valkey: Valkey, request: common_pb2.GenerationRequest, worker: str, copy: TaskCopy, created_ms: int
 ) -> None:
@@ -33,31 +62,11 @@ async def add_generation(
 
 
 async def add_generations(valkey: Valkey, tasks: Sequence[NewTask]) -> None:
-    """Writes the record of each generation, then its task copy into the worker's lane, all in one round trip.
-
-    The record comes first: a worker that reads the copy finds the request. The lane is never trimmed; admission bounds it.
-    Raises RedisError; then any of the copies may or may not be in its lane.
-    """
+    """Puts tasks into lanes in one round trip. Raises RedisError; then any of the copies may or may not be in its lane."""
     async with valkey.pipeline(transaction=False) as pipe:
         for task in tasks:
-            request = task.request
-            key = keys.generation(request.generation)
-            pipe.hset(
-                key,
-                mapping={
-                    "request": request.SerializeToString(),
-                    "state": "queued",
-                    "worker": task.worker,
-                    "tenant": request.tenant,
-                    "session": request.session,
-                    "model": request.model,
-                    "durability": request.durability,
-                    "created_ms": task.created_ms,
-                },
-            )
-            pipe.pexpire(key, max(RECORD_TTL_MS, request.deadline_unix_ms - task.created_ms))
-            fields: dict[Any, Any] = dict(task.copy.fields())
-            pipe.xadd(keys.lane(task.worker, keys.task_class(request.priority)), fields)
+            for command in commands_of(task):
+                pipe.execute_command(*command)
         await pipe.execute()
 
 

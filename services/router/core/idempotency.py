@@ -34,13 +34,13 @@ class Claim(NamedTuple):
         return cls(generation, digest)
 
 
-def claim_of(request: common_pb2.GenerationRequest) -> Claim:
-    """What a request would claim."""
+def digest_of(request: common_pb2.GenerationRequest) -> str:
+    """Tells whether two requests ask for the same. Defaults must be filled in."""
     bare = common_pb2.GenerationRequest()
     bare.CopyFrom(request)
     for name in _NOT_THE_REQUEST:
         bare.ClearField(name)  # type: ignore[arg-type] # names of fields
-    return Claim(request.generation, hashlib.sha256(bare.SerializeToString(deterministic=True)).hexdigest())
+    return hashlib.sha256(bare.SerializeToString(deterministic=True)).hexdigest()
 
 
 def digest_of_key(key: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from services.router.core import admission, validate
 from services.router.core.body import look
 from services.router.core.estimate import prompt_bytes
+from services.router.core.idempotency import digest_of
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.books import Books
 from services.router.metrics import RouterMetrics
 from streamway.affinity import key_of
-from streamway.errors import DuplicateId, StreamwayError
+from streamway.errors import StreamwayError
 from streamway.runtime.clock import Clock
 from streamway.telemetry import context
 from streamway.v1 import common_pb2
@@ -72,8 +73,6 @@ class Admitting:
         ask.size_bytes = prompt_bytes(request)
         now_ms = self._clock.unix() * 1000
         validate.check(request, now_ms, ask.size_bytes, self._prompt_limit_bytes, "STREAMWAY_MAX_MESSAGE_BYTES")
-        if request.generation in self._books:
-            raise DuplicateId(request.generation)
         # Told in `accepted`, so the worker must not decide otherwise.
         request.durability = request.durability or self._durability
         request.on_disconnect = request.on_disconnect or common_pb2.ON_DISCONNECT_GRACE
@@ -82,6 +81,7 @@ class Admitting:
             request.deadline_unix_ms = int(now_ms + self._unread_s * 1000)
         ask.body = look(request.openai_body, self._read_body_bytes)
         request.session = key_of(request)
+        ask.digest = digest_of(request)
         here = context.begin(
             request.traceparent, generation=request.generation, model=request.model, tenant=request.tenant
         )

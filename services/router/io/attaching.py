@@ -7,7 +7,7 @@ import contextlib
 from typing import Final
 
 from services.router.core import events
-from services.router.core.idempotency import Claim, claim_of, digest_of_key
+from services.router.core.idempotency import Claim, digest_of_key
 from services.router.core.key_table import KeyTable, Seen
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.journal import Journal
@@ -57,7 +57,7 @@ class Attaching:
         if not request.idempotency_key:
             return await self._inner.open(ask)
         key = keys.idempotency(request.tenant, digest_of_key(request.idempotency_key))
-        mine = claim_of(request)
+        mine = Claim(request.generation, ask.digest)
         seen = self._table.get(key, self._clock.monotonic())
         if seen is not None and not seen.stored:
             return await self._open_by_table(ask, key, mine)

@@ -30,6 +30,12 @@ class Booked:
     model: str
     session: str
     durability: common_pb2.Durability.ValueType
+    digest: str
+
+    @property
+    def durable(self) -> bool:
+        """It has a channel."""
+        return self.durability != common_pb2.DURABILITY_OFF
 
 
 class Books:
@@ -69,10 +75,11 @@ class Books:
         """A generation that is in flight here."""
         return self._open.get(generation)
 
-    def reserve(self, request: common_pb2.GenerationRequest, place: Place, tokens: int) -> None:
+    def reserve(self, ask: Ask, place: Place, tokens: int) -> None:
         """Counts a generation before it is dispatched, so that the next decision sees it."""
+        request = ask.request
         self._ledger.add(request.generation, place.worker, tokens, self._clock.unix() * 1000)
-        booked = Booked(place, request.tenant, request.model, request.session, request.durability)
+        booked = Booked(place, request.tenant, request.model, request.session, request.durability, ask.digest)
         self._open[request.generation] = booked
         self._metrics.generations.set(len(self._ledger))
 

@@ -42,7 +42,7 @@ class Caching:
         found = await self._cache.lookup(ask.request)
         ask.cache = _state(found)
         self._metrics.cache_lookups.labels(ask.cache).inc()
-        if ask.cache == "exact" and found is not None and not ask.cancelled:
+        if ask.cache == "exact" and found is not None and not ask.unwanted:
             return await self._answer(ask.request, found.answer)
         ask.keep = ask.cache == "miss"
         return await self._inner.open(ask)

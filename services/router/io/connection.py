@@ -92,7 +92,8 @@ class Connection:
         """Begins to decide about a generation."""
         generation = request.generation
         if generation in self._live:
-            self.fail(generation, DuplicateId(generation))
+            # The first one goes on.
+            self.outbox.put([events.failed(generation, DuplicateId(generation))])
             return
         request.tenant = self._identity.tenant_for(request.tenant)
         live = _Live(Ask(request), relayed=delivery != router_pb2.Delivery.DELIVERY_LOCATION)
@@ -135,11 +136,11 @@ class Connection:
     def leave(self) -> None:
         """The caller is gone. What was relayed lives on for its grace if it has one, else it is cancelled; what was to be relayed
         and was not accepted yet is cancelled, since nothing was promised. What is read elsewhere lives on: whoever asked for
-        it may ask another router, under the same id."""
+        it may ask again, here or at another router, under the same id."""
         self._left = True
         self.outbox.end()
         for live in self._live.values():
-            live.ask.cancelled = live.ask.cancelled or live.relayed or not live.grace
+            live.ask.abandoned = live.relayed or not live.grace
             self._stop(live, cancel=not live.grace)
         self._live = {
             generation: live for generation, live in self._live.items() if live.place is None and live.reader is None
@@ -169,7 +170,7 @@ class Connection:
             return
         self.outbox.put(opened.events)
         live.place = opened.place
-        if live.ask.cancelled and opened.place is not None and not opened.attached_to:
+        if live.ask.unwanted and opened.place is not None and not opened.attached_to:
             self._books.cancel_at(opened.place, generation)
         if self._left or not self._reads_here(live, opened):
             self.ended(generation)

@@ -10,7 +10,9 @@ from services.router.core import events as made
 from streamway.errors import StoreUnavailable
 from streamway.following import Record, read_record
 from streamway.journal import Kind, accept, read_tail
+from streamway.journal.accepting import Accepting
 from streamway.journal.entries import Tail
+from streamway.lanes import NewTask, commands_of
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
@@ -46,8 +48,15 @@ class Known(NamedTuple):
         return self.tail.begin.worker if self.tail is not None and self.tail.begin is not None else ""
 
 
+class TaskInDoubt(Exception):
+    """A task was sent into its lane, and no answer came: it may be there."""
+
+
 class Journal:
-    """Opens channels and looks at them. Every method raises StoreUnavailable after `timeout_s`, or at once when it is away."""
+    """Opens channels, gives tasks and looks at both.
+
+    Every method raises StoreUnavailable after `timeout_s`, or at once when the store is away.
+    """
 
     def __init__(self, link: Link, clock: Clock, timeout_s: float, live_ttl_ms: int, finished_ttl_ms: int) -> None:
         self.link = link
@@ -64,10 +73,21 @@ class Journal:
             return True
         return session.owed > 0 and asyncio.get_running_loop().time() - session.heard > _AWAY_AFTER_S
 
-    async def open(self, generation: str, accepted: common_pb2.Event) -> bool:
-        """Opens the channel of a generation that is to run. False: it was there."""
-        entries = made.entries_of([accepted])
-        return await self.steps(lambda session: accept(session, generation, entries, self._live_ttl_ms))
+    async def give(self, task: NewTask, accepted: common_pb2.Event | None) -> bool:
+        """Opens the channel with `accepted` (None: no channel), then writes the record and the task copy, all on one connection.
+
+        False: the channel was there, and nothing was written. What many give in one tick shares its writes. Raises
+        StoreUnavailable where nothing is in a lane, and TaskInDoubt where something may be.
+        """
+        entries = made.entries_of([accepted]) if accepted is not None else []
+        generation = task.request.generation
+        giving = Accepting(generation, entries, self._live_ttl_ms, keys.generation(generation), commands_of(task))
+        try:
+            return await self.steps(giving, patient=lambda: giving.sent and giving.repeatable)
+        except StoreUnavailable:
+            if giving.sent:
+                raise TaskInDoubt from None
+            raise
 
     async def keep(self, request: common_pb2.GenerationRequest, answer: Sequence[common_pb2.Event]) -> None:
         """Writes an answer that is complete already, and its record."""
@@ -95,8 +115,8 @@ class Journal:
 
         return await self.steps(read)
 
-    async def steps(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Does something on one connection, and again from the start when that broke."""
+    async def steps(self, work: Callable[[Session], Awaitable[T]], patient: Callable[[], bool] = lambda: False) -> T:
+        """Does something on one connection, and again from the start when that broke. `patient`: it waits for the next one."""
         if self.away:
             raise StoreUnavailable
         try:
@@ -106,7 +126,7 @@ class Journal:
                     try:
                         return await work(session)
                     except LinkLost:
-                        if self.link.current is None:
+                        if self.link.current is None and not patient():
                             raise
         except (TimeoutError, LinkLost, StoreRefused):
             raise StoreUnavailable from None

@@ -8,8 +8,7 @@ from services.router.core.ring import Branch, select
 from services.router.core.worker import Worker
 from services.router.interfaces import Ask, Opened
 from services.router.io.books import Books
-from services.router.io.dispatch import Dispatcher
-from services.router.io.journal import Journal
+from services.router.io.journal import Journal, TaskInDoubt
 from services.router.io.locating import Locator
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
@@ -36,7 +35,6 @@ class Placing:
     def __init__(
         self,
         registry: Registry,
-        dispatcher: Dispatcher,
         journal: Journal,
         locator: Locator,
         books: Books,
@@ -48,7 +46,6 @@ class Placing:
         expected_output_tokens: int,
     ) -> None:
         self._registry = registry
-        self._dispatcher = dispatcher
         self._journal = journal
         self._locator = locator
         self._books = books
@@ -60,7 +57,7 @@ class Placing:
 
     async def open(self, ask: Ask) -> Opened:
         """Raises ModelNotFound, NoWorkers, QueueFull, StoreUnavailable, DuplicateId, Cancelled."""
-        if ask.cancelled:
+        if ask.unwanted:
             raise Cancelled
         request = ask.request
         tokens = tokens_in_flight(ask.size_bytes, request, ask.body, self._expected)
@@ -75,7 +72,7 @@ class Placing:
             queue_position=admission.queue_position(self._registry.tasks(worker), worker.slots),
             durability=request.durability,
         )
-        self._books.reserve(request, place, tokens)
+        self._books.reserve(ask, place, tokens)
         try:
             return await self._place(ask, place, told)
         except StreamwayError:
@@ -86,25 +83,23 @@ class Placing:
         """The channel first: a worker that reads the task finds it, and whoever comes back after our death does too."""
         request = ask.request
         durable = request.durability != common_pb2.DURABILITY_OFF
+        copy = TaskCopy(request.generation, 1, new_secret_id())
+        task = NewTask(request, place.worker, copy, self._now_ms())
+        began = self._clock.monotonic()
         try:
-            if self._journal.away:
-                raise StoreUnavailable
-            if durable and not await self._journal.open(request.generation, told):
+            if not await self._journal.give(task, told if durable else None):
                 again = await self._again(ask)
                 if again is not None:
                     return again
+                await self._journal.give(task, None)
         except StoreUnavailable:
             if request.durability == common_pb2.DURABILITY_STRICT:
                 raise
             return self._hand_over(ask, place, told)
-        began = self._clock.monotonic()
-        try:
-            copy = TaskCopy(request.generation, 1, new_secret_id())
-            await self._dispatcher.add(NewTask(request, place.worker, copy, self._now_ms()))
-        except StoreUnavailable:
-            # The copy may have arrived although no answer did: the worker must not run it for nobody.
+        except TaskInDoubt:
+            # The worker must not run it for nobody.
             self._books.cancel_at(place, request.generation)
-            raise
+            raise StoreUnavailable from None
         self._metrics.dispatch.observe(self._clock.monotonic() - began)
         self._books.follow(ask, place)
         return Opened([told], place, durable=durable)

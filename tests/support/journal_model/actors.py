@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamway.journal import functions
 from streamway.journal import signals as s
+from streamway.journal.accepting import Accepting
 from streamway.journal.ahead import Ahead
 from streamway.journal.beginning import begin_call
 from streamway.journal.channel import Begun, Channel, State
@@ -114,12 +114,12 @@ class Router(Actor):
         entry = Entry(0, 1, 1, Kind.ACCEPTED, encode_events([accepted]))
         copy = TaskCopy(GENERATION, 1, self.world.new_ref())
         lane = self.world.lanes[0]
+        fields = [part for pair in copy.fields().items() for part in pair]
+        accepting = Accepting(GENERATION, [entry], 600_000, "", [("XADD", lane, "*", *fields)])
         while True:
             session = await self.session()
             try:
-                await functions.accept(session, GENERATION, [entry], 600_000)
-                fields = [part for pair in copy.fields().items() for part in pair]
-                await session.call("XADD", lane, "*", *fields)
+                await accepting(session)
             except LinkLost:
                 continue
             self.world.promised = True
