@@ -12,14 +12,14 @@ from services.router.core.catalogue import served_models
 from services.router.core.events import TERMINAL
 from services.router.interfaces import Opener
 from services.router.io.books import Books
-from services.router.io.connection import Connection
+from services.router.io.connection import Connection, where_from
+from services.router.io.locates import find
 from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
-from streamway.errors import InvalidArgument, Malformed, from_status
+from streamway.errors import InvalidArgument, from_status
 from streamway.following import ReaderPorts
-from streamway.journal import START, Cursor
 from streamway.rpc import caller
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
@@ -27,7 +27,6 @@ from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 from streamway.v1.router_pb2 import Delivery
 
 _MOST_COMMANDS = 1000
-_LONGEST_WAIT_S = 60.0
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
@@ -77,7 +76,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
             listener = self._scope.spawn(_listen(connection, request_iterator), "connect-listen")
             try:
                 while (batch := await connection.outbox.take()) is not None:
-                    yield router_pb2.ConnectResponse(events=batch)
+                    yield router_pb2.ConnectResponse(events=batch, located=connection.outbox.answers())
             finally:
                 listener.cancel()
 
@@ -109,11 +108,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self, request: router_pb2.ResumeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[router_pb2.ResumeResponse]:
         """Goes on from a cursor. Other readers of the generation are not disturbed. An unknown one is the call's status."""
-        generation = _checked(request.generation)
-        try:
-            cursor = Cursor.parse(request.cursor) if request.cursor else START
-        except Malformed as wrong:
-            raise InvalidArgument("cursor", wrong.message) from None
+        generation, cursor = where_from(request)
         with self._connection() as connection:
             connection.resume(generation, caller().tenant_for(request.tenant), cursor)
             said = False
@@ -147,25 +142,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.GetGenerationResponse:
         """What record and channel say, and where the generation can be read now."""
-        generation = _checked(request.generation)
-        known = await self._locator.wait(
-            generation,
-            caller().tenant_for(request.tenant),
-            wait_s=min(request.wait_ms / 1000, _LONGEST_WAIT_S),
-            above_epoch=request.above_epoch,
-            lost_worker=request.lost_worker,
-        )
-        return router_pb2.GetGenerationResponse(
-            generation=generation,
-            state=known.state,
-            worker=known.worker,
-            source=self._locator.source_of(known.place),
-            model=known.model,
-            session=known.session,
-            epoch=known.epoch,
-            cursor=known.cursor,
-            durability=known.durability,
-        )
+        return await find(self._locator, request, caller().tenant_for(request.tenant))
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from services.inference_adapter.app import Adapter
 from services.inference_adapter.settings import AdapterSettings
 from streamway.attach.client import SILENCE_S
-from streamway.errors import EngineFailed, EngineRejected, from_rpc_error
+from streamway.errors import EngineFailed, EngineRejected, from_rpc_error, from_status
 from streamway.journal import Kind
 from streamway.v1 import common_pb2, inference_pb2
 from streamway.valkey import keys
@@ -408,6 +408,7 @@ async def test_strict_waits_only_so_long_and_ends_resumably(own_server: ValkeySe
         call.say("two")
         events = await stream.all(number, within_s=4)
         assert (reason(events[-1]), events[-1].epoch) == ("store_unavailable", 0)
+        assert "resume" in from_status(events[-1].error.status).message
         assert events[-1].error.delivered_until == 3
         assert call.aborted
         os.kill(own_server.pid, signal.SIGCONT)

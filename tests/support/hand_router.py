@@ -29,12 +29,15 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
         self.streams = 0
         self.models = [router_pb2.Model(name="simulated", workers=1, slots=4, context_tokens=4096)]
         self.metadata: list[dict[str, Any]] = []
-        # What GetGeneration and Cancel know: by generation, the tenant and where it is.
+        # What GetGeneration, locate and Cancel know: by generation, the tenant and where it is.
         self.known: dict[str, router_pb2.GetGenerationResponse] = {}
         self.tenants: dict[str, str] = {}
         self.located: list[router_pb2.GetGenerationRequest] = []
+        # Calls of GetGeneration, and messages on Connect.
+        self.calls = 0
+        self.messages = 0
         self.answer: Callable[[common_pb2.GenerationRequest], list[common_pb2.Event] | None] = self.locate
-        self._outboxes: list[asyncio.Queue[list[common_pb2.Event] | None]] = []
+        self._outboxes: list[asyncio.Queue[router_pb2.ConnectResponse | None]] = []
         self._news = asyncio.Event()
 
     def locate(self, request: common_pb2.GenerationRequest) -> list[common_pb2.Event]:
@@ -44,7 +47,7 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
     def say(self, *events: common_pb2.Event) -> None:
         """Sends events on every stream."""
         for outbox in self._outboxes:
-            outbox.put_nowait(list(events))
+            outbox.put_nowait(router_pb2.ConnectResponse(events=events))
 
     def break_streams(self) -> None:
         """Ends every Connect stream; the server stays."""
@@ -68,21 +71,34 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
     ) -> AsyncIterator[router_pb2.ConnectResponse]:
         self.streams += 1
         self.metadata.append(dict(context.invocation_metadata() or ()))
-        outbox: asyncio.Queue[list[common_pb2.Event] | None] = asyncio.Queue()
+        outbox: asyncio.Queue[router_pb2.ConnectResponse | None] = asyncio.Queue()
         self._outboxes.append(outbox)
         self._news.set()
 
         async def listen() -> None:
             async for request in requests:
+                self.messages += 1
                 for command in request.commands:
-                    self._obey(command, outbox)
+                    if command.HasField("locate"):
+                        tasks.append(asyncio.get_running_loop().create_task(answer(command.locate)))
+                    else:
+                        self._obey(command, outbox)
 
-        task = asyncio.get_running_loop().create_task(listen())
+        async def answer(question: router_pb2.Locate) -> None:
+            located = router_pb2.Located(number=question.number)
+            try:
+                located.found.CopyFrom(await self._find(question.request))
+            except StreamwayError as refused:
+                located.refused.CopyFrom(to_status(refused))
+            outbox.put_nowait(router_pb2.ConnectResponse(located=[located]))
+
+        tasks = [asyncio.get_running_loop().create_task(listen())]
         try:
             while (batch := await outbox.get()) is not None:
-                yield router_pb2.ConnectResponse(events=batch)
+                yield batch
         finally:
-            task.cancel()
+            for task in tasks:
+                task.cancel()
             self._outboxes.remove(outbox)
 
     async def ListModels(
@@ -93,6 +109,10 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
     async def GetGeneration(
         self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.GetGenerationResponse:
+        self.calls += 1
+        return await self._find(request)
+
+    async def _find(self, request: router_pb2.GetGenerationRequest) -> router_pb2.GetGenerationResponse:
         self.located.append(request)
         self._news.set()
         until = asyncio.get_running_loop().time() + request.wait_ms / 1000
@@ -114,13 +134,15 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
         self._news.set()
         return router_pb2.CancelResponse(state=known.state)
 
-    def _obey(self, command: router_pb2.ConnectCommand, outbox: asyncio.Queue[list[common_pb2.Event] | None]) -> None:
+    def _obey(
+        self, command: router_pb2.ConnectCommand, outbox: asyncio.Queue[router_pb2.ConnectResponse | None]
+    ) -> None:
         if command.HasField("open"):
             self.opened.append(command.open.request)
             self.deliveries.append(command.open.delivery)
             events = self.answer(command.open.request)
             if events:
-                outbox.put_nowait(events)
+                outbox.put_nowait(router_pb2.ConnectResponse(events=events))
         else:
             self.cancelled.append(command.cancel.generation)
         self._news.set()

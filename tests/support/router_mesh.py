@@ -106,6 +106,8 @@ class ConnectStream:
     def __init__(self, call: Any) -> None:
         self.call = call
         self.events: list[common_pb2.Event] = []
+        self.located: list[router_pb2.Located] = []
+        self.messages = 0
         self.ended = False
         self.error: grpc.aio.AioRpcError | None = None
         self._task = asyncio.get_running_loop().create_task(self._read())
@@ -138,7 +140,9 @@ class ConnectStream:
     async def _read(self) -> None:
         try:
             async for response in self.call:
+                self.messages += 1
                 self.events += response.events
+                self.located += response.located
         except grpc.aio.AioRpcError as error:
             self.error = error
         finally:

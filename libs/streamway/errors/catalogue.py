@@ -225,8 +225,11 @@ class GoingAway(StreamwayError):
 class StoreUnavailable(StreamwayError):
     reason = Reason.ERROR_REASON_STORE_UNAVAILABLE
 
-    def __init__(self) -> None:
-        super().__init__("the store does not answer; nothing was started", retry_after_s=1.0)
+    def __init__(self, *, waited: bool = False) -> None:
+        what = "ask again"
+        if waited:
+            what = "it was waited for as long as strict allows; resume from the cursor of the last event"
+        super().__init__(f"the store does not answer; {what}", retry_after_s=1.0)
 
 
 class RouterUnavailable(StreamwayError):

@@ -53,7 +53,7 @@ class Located:
 
 
 class Locate(Protocol):
-    """Finds generations: at an edge by asking a router (`GetGeneration`), at a router by itself."""
+    """Finds generations: at an edge by asking a router (`locate` on `Connect`), at a router by itself."""
 
     async def __call__(
         self, generation: str, tenant: str, *, wait_s: float, above_epoch: int, lost_worker: str

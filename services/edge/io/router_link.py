@@ -12,6 +12,7 @@ import structlog
 
 from services.edge.io.metrics import EdgeMetrics
 from streamway.config.shared import SharedSettings
+from streamway.errors import RouterUnavailable, from_status
 from streamway.rpc import mesh_metadata, open_channel, own_call
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
@@ -52,7 +53,7 @@ class LinkOwner(Protocol):
 
 
 class RouterLink:
-    """Opens and cancels generations at one router; connects again after each break, until closed."""
+    """Opens, cancels and locates generations at one router; connects again after each break, until closed."""
 
     def __init__(
         self,
@@ -81,6 +82,9 @@ class RouterLink:
         self.stub: Any = router_pb2_grpc.RouterServiceStub(self._channel)
         self._outbox: list[router_pb2.ConnectCommand] = []
         self._wake = asyncio.Event()
+        # Questions that wait for their answers.
+        self._asked: dict[int, asyncio.Future[router_pb2.GetGenerationResponse]] = {}
+        self._questions = 0
         # Generations that the router still sends events for, and until when those must be answered that wait for `accepted`.
         self._open: dict[str, Routed] = {}
         self._unanswered: dict[str, float] = {}
@@ -112,6 +116,30 @@ class RouterLink:
         """Stops a generation that was opened here."""
         self._outbox.append(router_pb2.ConnectCommand(cancel=router_pb2.Cancel(generation=generation)))
         self._wake.set()
+
+    async def locate(
+        self, request: router_pb2.GetGenerationRequest, within_s: float
+    ) -> router_pb2.GetGenerationResponse:
+        """Where a generation is: a command among others, since thousands may ask at once when a worker is lost.
+
+        Raises what the router refuses with, and RouterUnavailable when it does not answer in time or the stream breaks.
+        """
+        if not self.live:
+            raise RouterUnavailable
+        self._questions += 1
+        number = self._questions
+        answer = self._asked[number] = self._loop.create_future()
+        question = router_pb2.Locate(number=number, request=request)
+        self._outbox.append(router_pb2.ConnectCommand(locate=question))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(within_s):
+                found: router_pb2.GetGenerationResponse = await answer
+                return found
+        except TimeoutError:
+            raise RouterUnavailable from None
+        finally:
+            self._asked.pop(number, None)
 
     def settle(self, generation: str) -> None:
         """No more events of this generation are wanted from here."""
@@ -169,6 +197,7 @@ class RouterLink:
                 return
             self._silent = False
             self._take(response.events)
+            self._answer(response.located)
             self._owner.batch_done()
             del response
 
@@ -183,6 +212,16 @@ class RouterLink:
             if kind in ("finished", "error"):
                 self._open.pop(event.generation, None)
             generation.routed(self, event, kind)
+
+    def _answer(self, located: Iterable[router_pb2.Located]) -> None:
+        for answer in located:
+            asked = self._asked.get(answer.number)
+            if asked is None or asked.done():
+                continue
+            if answer.HasField("found"):
+                asked.set_result(answer.found)
+            else:
+                asked.set_exception(from_status(answer.refused))
 
     async def _write(self, call: Any) -> None:
         """Sends what is queued, many commands a message. Ends when the stream does: the reader learns why."""
@@ -207,6 +246,9 @@ class RouterLink:
         return batch
 
     def _drop_all(self) -> None:
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(RouterUnavailable())
         lost = list(self._open.values())
         self._open.clear()
         self._unanswered.clear()

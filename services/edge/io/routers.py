@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -15,13 +15,15 @@ from services.edge.core.placement import choose_router
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.router_link import RouterLink
 from streamway.config.shared import SharedSettings
-from streamway.errors import GoingAway, RouterUnavailable, from_rpc_error
+from streamway.errors import GoingAway, RouterUnavailable, StoreUnavailable, from_rpc_error
 from streamway.following import Located, Place
 from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, router_pb2
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import list_leases
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("edge")
 
@@ -142,7 +144,7 @@ class Routers:
             above_epoch=above_epoch,
             lost_worker=lost_worker,
         )
-        found: router_pb2.GetGenerationResponse = await self._ask(generation, "GetGeneration", request, wait_s)
+        found = await self._ask(generation, lambda link: link.locate(request, wait_s + _ASK_TIMEOUT_S))
         place = Place(found.worker, found.source) if found.worker and found.source else None
         return Located(
             place,
@@ -155,7 +157,7 @@ class Routers:
     async def cancel(self, generation: str, tenant: str) -> router_pb2.GenerationState.ValueType:
         """Stops a generation wherever it is; its state before. Raises GenerationNotFound, RouterUnavailable and others."""
         request = router_pb2.CancelRequest(generation=generation, tenant=tenant)
-        answer: router_pb2.CancelResponse = await self._ask(generation, "Cancel", request)
+        answer = await self._ask(generation, lambda link: _cancel(link, request))
         return answer.state
 
     async def close(self) -> None:
@@ -186,8 +188,8 @@ class Routers:
                 del self._missing_since[address]
                 await link.close()
 
-    async def _ask(self, generation: str, call: str, request: Any, wait_s: float = 0.0) -> Any:
-        """One call about one generation, to its router or to another when that one does not answer."""
+    async def _ask(self, generation: str, question: Callable[[RouterLink], Awaitable[T]]) -> T:
+        """A question about one generation, to its router or to another when that one can't answer."""
         links = [link for link in self._links.values() if link.live]
         while links:
             address = choose_router(generation, [link.address for link in links])
@@ -196,12 +198,9 @@ class Routers:
             if link is None:
                 continue
             try:
-                return await getattr(link.stub, call)(request, metadata=link.metadata, timeout=wait_s + _ASK_TIMEOUT_S)
-            except grpc.aio.AioRpcError as problem:
-                error = from_rpc_error(problem)
-                if problem.code() not in _SILENT and not isinstance(error, GoingAway):
-                    raise error from None
-                _log.warning("router_not_asked", router=address, call=call, problem=problem.code().name)
+                return await question(link)
+            except (RouterUnavailable, GoingAway, StoreUnavailable) as problem:
+                _log.warning("router_not_asked", router=address, problem=problem.name)
         raise RouterUnavailable
 
     async def _ask_models(self) -> list[router_pb2.Model]:
@@ -215,3 +214,15 @@ class Routers:
                 continue
             return list(answer.models)
         raise RouterUnavailable
+
+
+async def _cancel(link: RouterLink, request: router_pb2.CancelRequest) -> router_pb2.CancelResponse:
+    try:
+        answer: router_pb2.CancelResponse = await link.stub.Cancel(
+            request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S
+        )
+    except grpc.aio.AioRpcError as problem:
+        if problem.code() in _SILENT:
+            raise RouterUnavailable from None
+        raise from_rpc_error(problem) from None
+    return answer

@@ -180,7 +180,7 @@ class JournaledGeneration(Generation):
         if self._stopping is not None and self._phase is Phase.BEGINNING and now - self._stopped_at >= _PATIENCE_S:
             self._delivery.tell(self._stopping, forget=False)
         if self._phase is Phase.RUNNING and self._delivery.held_back_s >= self._journaling.strict_pause_s:
-            self._hand_over(StoreUnavailable())
+            self._hand_over(StoreUnavailable(waited=True))
         super().tick(now)
 
     def flush(self) -> tuple[int, int]:

@@ -10,12 +10,13 @@ import structlog
 from services.router.core import events
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.books import AFTER_ACCEPTED, Books
+from services.router.io.locates import Locates
 from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
 from streamway.auth import Identity
-from streamway.errors import DuplicateId, GoingAway, Internal, InvalidArgument, StreamwayError
+from streamway.errors import DuplicateId, GoingAway, Internal, InvalidArgument, Malformed, StreamwayError
 from streamway.following import GenerationReader, Place, ReaderPorts
-from streamway.journal import Cursor
+from streamway.journal import START, Cursor
 from streamway.runtime.ids import new_secret_id
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, router_pb2
@@ -63,6 +64,7 @@ class Connection:
         self._scope = scope
         self.outbox = outbox
         outbox.overflowed = self.leave
+        self._locates = Locates(identity, locator, scope, outbox, self._settle)
         self._live: dict[str, _Live] = {}
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -85,8 +87,12 @@ class Connection:
                 self.open(command.open.request, command.open.delivery)
             case "cancel":
                 self.cancel(command.cancel.generation)
+            case "locate":
+                self._locates.ask(command.locate)
+            case "read_on":
+                self._read_on(command.read_on.request)
             case _:
-                self.fail("", InvalidArgument("command", "must be open or cancel"))
+                self.fail("", InvalidArgument("command", "must be open, cancel, locate or read_on"))
 
     def open(self, request: common_pb2.GenerationRequest, delivery: router_pb2.Delivery.ValueType) -> None:
         """Begins to decide about a generation."""
@@ -108,6 +114,17 @@ class Connection:
         self._quiet.clear()
         live.reader = GenerationReader(self._ports, generation, tenant, _Relay(self, generation), cursor=cursor)
         live.reader.resume()
+
+    def _read_on(self, request: router_pb2.ResumeRequest) -> None:
+        try:
+            generation, cursor = where_from(request)
+        except StreamwayError as wrong:
+            self.outbox.put([events.failed(request.generation, wrong)])
+            return
+        if generation in self._live:
+            self.outbox.put([events.failed(generation, DuplicateId(generation))])
+            return
+        self.resume(generation, self._identity.tenant_for(request.tenant), cursor)
 
     def cancel(self, generation: str) -> None:
         """Cancels a generation; one that has ended is ignored."""
@@ -131,6 +148,7 @@ class Connection:
             if live.reader is not None:
                 self._stop(live, cancel=not (live.grace and live.reader.durable))
                 self.fail(generation, GoingAway("router"), live.reader.cursor.position)
+        self._locates.close(GoingAway("router"))
         self.finish()
 
     def leave(self) -> None:
@@ -138,6 +156,7 @@ class Connection:
         and was not accepted yet is cancelled, since nothing was promised. What is read elsewhere lives on: whoever asked for
         it may ask again, here or at another router, under the same id."""
         self._left = True
+        self._locates.close()
         self.outbox.end()
         for live in self._live.values():
             live.ask.abandoned = live.relayed or not live.grace
@@ -216,8 +235,18 @@ class Connection:
         if self._live:
             return
         self._quiet.set()
-        if self._finishing:
+        if self._finishing and not self._locates:
             self.outbox.end()
+
+
+def where_from(request: router_pb2.ResumeRequest) -> tuple[str, Cursor]:
+    """Generation and cursor of a resume. Raises InvalidArgument."""
+    if not request.generation:
+        raise InvalidArgument("generation", "must not be empty")
+    try:
+        return request.generation, Cursor.parse(request.cursor) if request.cursor else START
+    except Malformed as wrong:
+        raise InvalidArgument("cursor", wrong.message) from None
 
 
 class _Relay:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamway.errors import SlowConsumer, StreamwayError
-from streamway.v1 import common_pb2
+from streamway.v1 import common_pb2, router_pb2
 
 _MOST_EVENTS: Final = 500
 _MOST_BYTES: Final = 1024 * 1024
+_MOST_ANSWERS: Final = 1000
 
 
 class Outbox:
@@ -27,6 +28,8 @@ class Outbox:
         self.overflowed: Callable[[], None] = _nothing
         self._events: deque[tuple[common_pb2.Event, int]] = deque()
         self._bytes = 0
+        # Bounded by the questions that may wait.
+        self._answers: deque[router_pb2.Located] = deque()
         self._wake = asyncio.Event()
         self._ended = False
         self._error: StreamwayError | None = None
@@ -47,6 +50,16 @@ class Outbox:
             self.overflowed()
         self._wake.set()
 
+    def answer(self, located: router_pb2.Located) -> None:
+        """Adds the answer to a question. After the end it is dropped."""
+        if not self._ended:
+            self._answers.append(located)
+            self._wake.set()
+
+    def answers(self) -> list[router_pb2.Located]:
+        """Answers to go with the batch that was just taken."""
+        return [self._answers.popleft() for _ in range(min(_MOST_ANSWERS, len(self._answers)))]
+
     def end(self, error: StreamwayError | None = None) -> None:
         """Nothing follows what waits now."""
         if not self._ended:
@@ -54,8 +67,11 @@ class Outbox:
             self._wake.set()
 
     async def take(self, idle_s: float | None = None) -> list[common_pb2.Event] | None:
-        """The next batch; an empty one after `idle_s` without any; None at the end. Raises the error of the end."""
-        if not self._events and not self._ended:
+        """The next batch; an empty one after `idle_s` without any, or where only `answers` wait; None at the end.
+
+        Raises the error of the end.
+        """
+        if not self._events and not self._answers and not self._ended:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(idle_s):
@@ -67,7 +83,7 @@ class Outbox:
             taken += size
             batch.append(event)
         self._bytes -= taken
-        if batch or not self._ended:
+        if batch or self._answers or not self._ended:
             return batch
         if self._error is not None:
             raise self._error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from redis.exceptions import RedisError
@@ -17,19 +17,17 @@ from redis.exceptions import RedisError
 from services.router.core.departures import Departures
 from services.router.core.ring import select
 from services.router.interfaces import WorkerProbe
+from services.router.io.dead_letters import DeadLetters
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
-from streamway.errors import TooManyAttempts, to_status
 from streamway.journal import Drop, Reclaimer, Requeue, Why, read_tail
 from streamway.journal.functions import Script
 from streamway.journal.reclaim import decide
 from streamway.journal.signals import Place
 from streamway.lanes import TaskCopy, give_away
-from streamway.lanes.dead import DEAD_RECORD_TTL_MS
 from streamway.lanes.task import MOST_ATTEMPTS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
-from streamway.v1 import common_pb2, journal_pb2
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import known_leases
@@ -111,7 +109,7 @@ class Reclaiming:
                 lambda copy, lane: self._targets.get(copy.generation, lane),
                 new_secret_id,
                 new_epoch,
-                _DeadLetters(valkey),
+                DeadLetters(valkey),
                 most_attempts=most_attempts,
                 ttl_ms=finished_ttl_ms,
             )
@@ -278,26 +276,6 @@ class Reclaiming:
                 pipe.hmget(keys.generation(generation), "model", "session", "worker")
             rows = await pipe.execute()
         return [_Details(*((value or b"").decode() for value in row)) for row in rows]
-
-
-class _DeadLetters:
-    """What giving a task up needs to know; keeps its request for whoever tries it again."""
-
-    def __init__(self, valkey: Valkey) -> None:
-        self._valkey = valkey
-
-    async def model_of(self, generation: str) -> str:
-        key = keys.generation(generation)
-        try:
-            model: Any = await self._valkey.hget(key, "model")
-            await self._valkey.pexpire(key, DEAD_RECORD_TTL_MS)
-        except (RedisError, OSError):
-            return "unknown"
-        return model.decode() if model else "unknown"
-
-    def end_payload(self, generation: str) -> bytes:
-        told = common_pb2.Error(status=to_status(TooManyAttempts(MOST_ATTEMPTS)))
-        return journal_pb2.JournalPayload(events=[common_pb2.Event(error=told)]).SerializeToString()
 
 
 def _consumer(router: str) -> str:

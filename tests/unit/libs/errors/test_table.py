@@ -111,6 +111,13 @@ def test_a_cut_status_fits_and_is_whole_text(text: str, most: int) -> None:
     assert all(len(value.encode()) <= most // 4 for value in info.metadata.values())
 
 
+def test_a_store_that_is_away_is_not_said_to_have_prevented_a_running_stream() -> None:
+    assert "ask again" in errors.StoreUnavailable().message
+    waited = errors.StoreUnavailable(waited=True).message
+    assert "resume" in waited
+    assert "nothing was started" not in waited
+
+
 def test_a_lone_surrogate_is_refused_like_any_other_bad_value() -> None:
     error = errors.InvalidArgument("\ud800", "unknown field")
     assert from_status(to_status(error)).name == "invalid_argument"

@@ -8,7 +8,7 @@ import pytest
 
 from services.router.io.outbox import Outbox
 from streamway.errors import SlowConsumer
-from streamway.v1 import common_pb2
+from streamway.v1 import common_pb2, router_pb2
 from tests.support.inference_service import token
 
 
@@ -64,3 +64,18 @@ async def test_over_the_limit_all_is_dropped_at_once_and_the_reader_is_told() ->
     assert calls == [1]
     with pytest.raises(SlowConsumer):
         await outbox.take()
+
+
+async def test_answers_ride_with_the_next_batch_and_outlive_the_end() -> None:
+    outbox = Outbox(10_000)
+    outbox.answer(router_pb2.Located(number=1))
+    assert await outbox.take() == []
+    assert [answer.number for answer in outbox.answers()] == [1]
+    for number in range(1500):
+        outbox.answer(router_pb2.Located(number=number))
+    outbox.end()
+    outbox.answer(router_pb2.Located(number=9999))
+    numbers = []
+    while await outbox.take() is not None:
+        numbers += [answer.number for answer in outbox.answers()]
+    assert numbers == list(range(1500))
