@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from typing import Any
 
 import pytest
@@ -47,19 +48,24 @@ from tests.support.two_workers import (
 from tests.support.valkey_server import ValkeyServer
 
 TOKENS = 80
+# For every token after which an engine may die; each of them with FULL=1.
+LONG = 210
+DYING_AT = range(201) if os.environ.get("FULL") == "1" else (*range(0, 60, 5), *range(60, 201, 20))
 
 
-def asked(prompt: str = "Tell me.", **fields: Any) -> common_pb2.GenerationRequest:
+def asked(prompt: str = "Tell me.", tokens: int = TOKENS, **fields: Any) -> common_pb2.GenerationRequest:
     fields = {"model": "simulated", "durability": RELAXED, **fields}
     wanted = request(prompt, **fields)
-    wanted.limits.max_tokens = TOKENS
+    wanted.limits.max_tokens = tokens
     return wanted
 
 
-async def undisturbed(url: str, valkey: Redis, prompt: str = "Tell me.") -> list[common_pb2.Event]:
+async def undisturbed(
+    url: str, valkey: Redis, prompt: str = "Tell me.", tokens: int = TOKENS
+) -> list[common_pb2.Event]:
     """The whole answer of a worker that nothing happens to."""
     async with worker(url, "calm", simulated(rate=10_000.0)) as calm, attached(calm) as stream:
-        generation = await enqueue(valkey, asked(prompt), worker="calm")
+        generation = await enqueue(valkey, asked(prompt, tokens), worker="calm")
         return await stream.all(await stream.subscribe(generation))
 
 
@@ -158,7 +164,7 @@ class DyingEngine(SimulatedBackend):
         dying.CopyFrom(request)
         k = int(request.metadata["die_at"])
         messages = [{"role": m.role, "content": m.content} for m in request.messages]
-        body = {"messages": messages, "max_tokens": TOKENS, "streamway_faults": {"die_at_token": k + 1}}
+        body = {"messages": messages, "max_tokens": request.limits.max_tokens, "streamway_faults": {"die_at_token": k + 1}}
         dying.openai_body = json.dumps(body).encode()
         return super().call(dying, sink, so_far)
 
@@ -167,7 +173,7 @@ async def test_d1_an_engine_that_dies_after_any_token_is_gone_on_with(
     valkey: Redis, valkey_server: ValkeyServer
 ) -> None:
     url = valkey_server.url
-    whole = await undisturbed(url, valkey)
+    whole = await undisturbed(url, valkey, tokens=LONG)
     dying = simulated(rate=400.0)
     dying.__class__ = DyingEngine
     async with (
@@ -176,7 +182,9 @@ async def test_d1_an_engine_that_dies_after_any_token_is_gone_on_with(
         attached(first) as stream,
         attached(second) as heir,
     ):
-        generations = {k: await enqueue(valkey, asked(metadata={"die_at": str(k)}), worker="a") for k in range(61)}
+        generations = {
+            k: await enqueue(valkey, asked(tokens=LONG, metadata={"die_at": str(k)}), worker="a") for k in DYING_AT
+        }
         numbers = {k: await stream.subscribe(generation, after=1) for k, generation in generations.items()}
         for k, generation in generations.items():
             before = (await stream.all(numbers[k], within_s=30))[:-1]
@@ -192,14 +200,14 @@ async def test_d1_an_engine_that_dies_after_any_token_is_gone_on_with(
             entries = await channel_of(valkey, generation)
             assert_tile(events_in(entries), first=1)
             first_call = [event for event in events_in(entries) if event.epoch >> 20 == 1]
-            assert text(first_call) == "".join(pieces(whole)[:k])
+            assert text(first_call) == "".join(pieces(whole, LONG)[:k])
 
 
-def pieces(events: list[common_pb2.Event]) -> list[str]:
+def pieces(events: list[common_pb2.Event], tokens: int = TOKENS) -> list[str]:
     """The tokens of an answer, one by one: the simulator's text is a function of its prompt."""
     prompt = b"\x02user\x03Tell me."
-    answer = AnswerText(prompt, 0, 0, 200)
-    made = [answer.token(index) for index in range(TOKENS)]
+    answer = AnswerText(prompt, 0, 0, 250)
+    made = [answer.token(index) for index in range(tokens)]
     assert "".join(made) == text(events)
     return made
 
