@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from typing import Any
 
 import pytest
@@ -48,9 +47,8 @@ from tests.support.two_workers import (
 from tests.support.valkey_server import ValkeyServer
 
 TOKENS = 80
-# For every token after which an engine may die; each of them with FULL=1.
+# Long enough for an engine to die after any token up to the 200th.
 LONG = 210
-DYING_AT = range(201) if os.environ.get("FULL") == "1" else (*range(0, 60, 5), *range(60, 201, 20))
 
 
 def asked(prompt: str = "Tell me.", tokens: int = TOKENS, **fields: Any) -> common_pb2.GenerationRequest:
@@ -164,7 +162,11 @@ class DyingEngine(SimulatedBackend):
         dying.CopyFrom(request)
         k = int(request.metadata["die_at"])
         messages = [{"role": m.role, "content": m.content} for m in request.messages]
-        body = {"messages": messages, "max_tokens": request.limits.max_tokens, "streamway_faults": {"die_at_token": k + 1}}
+        body = {
+            "messages": messages,
+            "max_tokens": request.limits.max_tokens,
+            "streamway_faults": {"die_at_token": k + 1},
+        }
         dying.openai_body = json.dumps(body).encode()
         return super().call(dying, sink, so_far)
 
@@ -183,7 +185,7 @@ async def test_d1_an_engine_that_dies_after_any_token_is_gone_on_with(
         attached(second) as heir,
     ):
         generations = {
-            k: await enqueue(valkey, asked(tokens=LONG, metadata={"die_at": str(k)}), worker="a") for k in DYING_AT
+            k: await enqueue(valkey, asked(tokens=LONG, metadata={"die_at": str(k)}), worker="a") for k in range(201)
         }
         numbers = {k: await stream.subscribe(generation, after=1) for k, generation in generations.items()}
         for k, generation in generations.items():
