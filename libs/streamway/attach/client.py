@@ -28,19 +28,18 @@ An event belongs to its batch: a sink that keeps one keeps the whole batch in me
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 import structlog
 
-from streamway.attach.lines import line_of
-from streamway.attach.subscription import AttachSink, Subscription
+from streamway.attach.subscription import AttachSink
+from streamway.attach.table import SubscriptionTable
 from streamway.config.shared import SharedSettings
 from streamway.errors import Internal, StreamwayError, WorkerLost, from_rpc_error
-from streamway.journal import Cursor, Merger, Verdict
+from streamway.journal import Cursor, Merger
 from streamway.rpc import mesh_metadata, open_channel, own_call
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
@@ -52,8 +51,6 @@ MOST_COMMANDS: Final = 1000
 _KEPT: Final = frozenset({"cancel", "inline_task"})
 # Three signs of life may be missed.
 SILENCE_S: Final = 6.0
-DELIVER: Final = Verdict.DELIVER
-DROP: Final = Verdict.DROP
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 # A stream that brought something, or lasted this long, was a real one: the next break is a new outage.
@@ -97,11 +94,7 @@ class AttachClient:
         self._metadata = mesh_metadata(shared)
         self._channel = open_channel(address, shared)
         self._stub: Any = inference_pb2_grpc.InferenceServiceStub(self._channel)
-        self._subscriptions: dict[int, Subscription] = {}
-        self._last_number = 0
-        # Subscriptions of each generation, and which of these were cancelled: that is said again on a new stream.
-        self._readers: dict[str, int] = {}
-        self._cancelled: set[str] = set()
+        self._subscriptions = SubscriptionTable(worker, self._left)
         # Commands not sent yet; while no stream is open only `_KEPT` ones, since subscriptions are sent anew on each stream.
         self._outbox: list[inference_pb2.AttachCommand] = []
         self._wake = asyncio.Event()
@@ -110,7 +103,6 @@ class AttachClient:
         # When the stream last brought anything, and whether it was torn down because it did not.
         self._heard = 0.0
         self._silent = False
-        self._idle_since: float | None = self._loop.time()
         self._task = scope.spawn(self._run(), f"attach-{worker}")
 
     def __len__(self) -> int:
@@ -125,9 +117,10 @@ class AttachClient:
     @property
     def idle_s(self) -> float:
         """Seconds since the last subscription ended; 0 while there is one or a command waits."""
-        if self._subscriptions or self._outbox or self._idle_since is None:
+        idle_since = self._subscriptions.idle_since
+        if self._subscriptions or self._outbox or idle_since is None:
             return 0.0
-        return self._loop.time() - self._idle_since
+        return self._loop.time() - idle_since
 
     def subscribe(
         self,
@@ -142,19 +135,10 @@ class AttachClient:
 
         A merger that is given instead is the caller's own: its cursor is always behind the last event the sink got.
         """
-        number = self._last_number
-        while True:
-            number = number % 0xFFFFFFFF + 1
-            if number not in self._subscriptions:
-                break
-        self._last_number = number
-        merger = after if isinstance(after, Merger) else Merger(after)
-        subscription = Subscription(generation, merger, view, sink, wait_ms)
         if not self._subscriptions:
             self._heard = self._loop.time()
-        self._subscriptions[number] = subscription
-        self._readers[generation] = self._readers.get(generation, 0) + 1
-        self._idle_since = None
+        merger = after if isinstance(after, Merger) else Merger(after)
+        number, subscription = self._subscriptions.add(generation, merger, view, sink, wait_ms)
         if self._open:
             self._outbox.append(subscription.command(number))
         self._wake.set()
@@ -162,18 +146,12 @@ class AttachClient:
 
     def unsubscribe(self, number: int) -> None:
         """Stops a subscription; one that has ended already is ignored."""
-        if number not in self._subscriptions:
-            return
-        self._end(number)
-        if self._open:
-            self._outbox.append(inference_pb2.AttachCommand(unsubscribe=inference_pb2.Unsubscribe(subscription=number)))
-            self._wake.set()
+        self._subscriptions.remove(number)
 
     def cancel(self, generation: str) -> None:
         """Aborts a generation on the worker, subscribed or not."""
-        if generation in self._readers:
-            self._cancelled.add(generation)
-        self._note_idle()
+        self._subscriptions.cancel(generation)
+        self._subscriptions.note_idle()
         self._outbox.append(inference_pb2.AttachCommand(cancel=inference_pb2.CancelGeneration(generation=generation)))
         self._wake.set()
 
@@ -181,13 +159,14 @@ class AttachClient:
         """Gives the worker a task that can't go through a lane. It waits for the stream, and is lost if that breaks: a reader of
         the generation then hears of it by `lost`, or by the end of its wait."""
         task = inference_pb2.InlineTask(request=request, created_ms=created_ms)
-        self._note_idle()
+        self._subscriptions.note_idle()
         self._outbox.append(inference_pb2.AttachCommand(inline_task=task))
         self._wake.set()
 
     async def close(self) -> None:
         """Ends the stream. Sinks are not called."""
-        self._forget()
+        self._outbox.clear()
+        self._subscriptions.clear()
         self._task.cancel()
         await asyncio.wait({self._task})
         await self._channel.close()
@@ -230,7 +209,7 @@ class AttachClient:
         opened = self._heard = self._loop.time()
         try:
             async with own_call(self._stub.Attach(metadata=self._metadata)) as call:
-                self._outbox = [*self._everything_again(), *self._outbox]
+                self._outbox = [*self._subscriptions.commands(), *self._outbox]
                 self._open = True
                 self._wake.set()
                 writer = self._scope.spawn(self._write(call), "write")
@@ -274,15 +253,6 @@ class AttachClient:
                 call.cancel()
                 return
 
-    def _everything_again(self) -> list[inference_pb2.AttachCommand]:
-        commands: list[inference_pb2.AttachCommand] = []
-        for number, subscription in self._subscriptions.items():
-            commands.append(subscription.command(number))
-        for generation in self._cancelled:
-            cancel = inference_pb2.CancelGeneration(generation=generation)
-            commands.append(inference_pb2.AttachCommand(cancel=cancel))
-        return commands
-
     async def _write(self, call: Any) -> None:
         """Sends what is queued, many commands a message. Ends when the stream does: the reader learns why."""
         while True:
@@ -297,7 +267,7 @@ class AttachClient:
                 del self._outbox[: len(batch)]
 
     async def _read(self, call: Any) -> None:
-        read, take, now = call.read, self._take, self._loop.time
+        read, take, now = call.read, self._subscriptions.take, self._loop.time
         while True:
             response = await read()
             if response is grpc.aio.EOF:
@@ -308,81 +278,18 @@ class AttachClient:
                 self._after_batch()
             del response
 
-    def _take(self, events: Iterable[common_pb2.Event]) -> bool:
-        """Gives a batch to its readers, and keeps nothing of it; whether a sink was called."""
-        # Per-token path: one lookup and one call an event.
-        subscriptions = self._subscriptions
-        called = False
-        for event in events:
-            subscription = subscriptions.get(event.subscription)
-            if subscription is None:
-                continue
-            position = event.position
-            kind = event.WhichOneof("event")
-            if position and subscription.judges:
-                epoch = event.epoch
-                if epoch or kind != "error":
-                    line = None if kind == "token" else line_of(event, kind or "")
-                    verdict = subscription.merger.receive(epoch, event.first_position or position, position, line)
-                    if verdict is not DELIVER:
-                        if verdict is not DROP:
-                            called = True
-                            self._miss(event.subscription, subscription)
-                        continue
-            if kind in ("finished", "error"):
-                self._end(event.subscription)
-            called = True
-            try:
-                subscription.deliver(event, kind or "")
-            except Exception:  # noqa: BLE001 — one reader's fault must not end the stream of the others
-                _log.exception("sink_failed", worker=self.worker, of=subscription.generation)
-                self._drop(event.subscription, subscription)
-        return called
-
-    def _drop(self, number: int, subscription: Subscription) -> None:
-        self.unsubscribe(number)
-        with contextlib.suppress(Exception):
-            subscription.sink.lost(Internal(), subscription.merger.cursor.position)
-
-    def _miss(self, number: int, subscription: Subscription) -> None:
-        """What comes next for this reader is not here."""
-        self.unsubscribe(number)
-        try:
-            subscription.sink.gap()
-        except Exception:  # noqa: BLE001 — as above
-            _log.exception("sink_failed", worker=self.worker, of=subscription.generation)
+    def _left(self, number: int) -> None:
+        """The worker would go on with a subscription."""
+        if self._open:
+            self._outbox.append(inference_pb2.AttachCommand(unsubscribe=inference_pb2.Unsubscribe(subscription=number)))
+            self._wake.set()
 
     def _give_up(self, error: StreamwayError) -> None:
         """Tells every reader that nothing more will come."""
-        lost = list(self._subscriptions.values())
-        self._forget()
-        if lost:
-            _log.warning("worker_lost", worker=self.worker, address=self.address, subscriptions=len(lost))
-        for subscription in lost:
-            try:
-                subscription.sink.lost(error, subscription.merger.cursor.position)
-            except Exception:  # noqa: BLE001 — the other readers must be told too
-                _log.exception("sink_failed", worker=self.worker, of=subscription.generation)
-        if lost and self._after_batch is not None:
-            self._after_batch()
-
-    def _end(self, number: int) -> None:
-        generation = self._subscriptions.pop(number).generation
-        left = self._readers[generation] - 1
-        if left:
-            self._readers[generation] = left
-        else:
-            del self._readers[generation]
-            self._cancelled.discard(generation)
-        self._note_idle()
-
-    def _forget(self) -> None:
-        self._subscriptions.clear()
-        self._readers.clear()
-        self._cancelled.clear()
         self._outbox.clear()
-        self._note_idle()
-
-    def _note_idle(self) -> None:
-        if not self._subscriptions:
-            self._idle_since = self._loop.time()
+        if self._subscriptions:
+            _log.warning(
+                "worker_lost", worker=self.worker, address=self.address, subscriptions=len(self._subscriptions)
+            )
+        if self._subscriptions.lose(error) and self._after_batch is not None:
+            self._after_batch()
