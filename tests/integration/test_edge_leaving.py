@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -12,7 +14,8 @@ import pytest
 from redis.asyncio import Redis
 
 from services.edge.app import Edge
-from tests.support.clients import RawRequest, chat_body, connect
+from services.edge.io.outbox import Outbox
+from tests.support.clients import RawRequest, chat_body, connect, frames
 from tests.support.journaled import Answer, JournaledWorld, journaled_world
 from tests.support.valkey_server import ValkeyServer
 
@@ -194,3 +197,49 @@ async def test_every_stream_of_events_says_what_clients_and_proxies_need(world: 
     # The process stops: the connection serves no other request.
     assert await asyncio.wait_for(request.reader.read(), 10) == b"\r\n"
     await drained
+
+
+@pytest.mark.parametrize("surface", ["websocket", "chat, grace", "generations", "responses"])
+async def test_f3_a_client_that_reads_a_byte_a_second_holds_no_more_than_its_bound(
+    world: JournaledWorld, surface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_bytes, piece = 64 * 1024, "x" * 10_000
+    most = 0
+    flush = Outbox.flush
+
+    def watched(outbox: Outbox) -> None:
+        nonlocal most
+        flush(outbox)
+        most = max(most, outbox.waiting)
+
+    monkeypatch.setattr(Outbox, "flush", watched)
+    edge = await world.edge(slow_bytes=slow_bytes, socket_send_bytes=16384, slow_client_s=600)
+    slow = await read_on(world, edge, surface, "one", small=8192)
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    raw = slow.writer.get_extra_info("socket")
+
+    async def sip() -> None:
+        while True:
+            with suppress(BlockingIOError):
+                os.read(raw.fileno(), 1)
+            await asyncio.sleep(1.0)
+
+    sipping = asyncio.ensure_future(sip())
+    async with frames(f"ws://{edge.address}/v1/stream") as quick:
+        await quick.open("q", "hi")
+        other = await world.answer(2)
+        for number in range(400):
+            await slow.answer.say(piece)
+            if number % 20 == 0:
+                await other.say(str(number))
+                # What the slow one is sent does not stand before this.
+                assert (await quick.until("token", within_s=5))[-1]["text"] == str(number)
+        await other.end()
+        await quick.until("finished", within_s=5)
+    assert await metric(edge, "streamway_edge_pauses_total") >= 1
+    assert await metric(edge, "streamway_edge_slow_consumers_total") == 0
+    # One batch may go over it, and brings no more than one event here.
+    assert most <= slow_bytes + 4 * len(piece), f"{most} bytes of 4,000,000 waited"
+    assert not world.router.cancelled
+    sipping.cancel()
+    await asyncio.wait({sipping})

@@ -13,6 +13,7 @@ from services.edge.core import ws_frames
 from services.edge.core.commands import BadFrame, Cancel, Live, Name, Open, Restore, Resume
 from services.edge.interfaces import Dialect
 from services.edge.io.desk import Generation
+from services.edge.io.frame_reader import FrameReader
 from services.edge.io.gate import Caller
 from services.edge.io.outbox import Outbox
 from streamway.affinity import session_key
@@ -207,7 +208,7 @@ class Connection:
             request.tenant = self._caller.identity.tenant
             request.session = session_key.of_id(request.session) if request.session else self._session
             request.traceparent = context.traceparent
-            reader = _Reader(self, command.id, context.traceparent)
+            reader = FrameReader(self, command.id, context.traceparent)
             self._read(command.id, surface.desk.open(request, reader, SURFACE))
         except StreamwayError as refusal:
             self._refuse(refusal, command.id)
@@ -215,7 +216,7 @@ class Connection:
     def _resume(self, name: Name, generation: str, after: Cursor) -> None:
         try:
             self._admit(name)
-            reader = _Reader(self, name, "")
+            reader = FrameReader(self, name, "")
             tenant = self._caller.identity.tenant
             self._read(name, self._surface.desk.resume(generation, tenant, after, reader, SURFACE))
         except StreamwayError as refusal:
@@ -284,31 +285,3 @@ class Connection:
         live, self._live = self._live, {}
         for generation in live.values():
             generation.leave()
-
-
-class _Reader:
-    """Reads one generation for a connection."""
-
-    __slots__ = ("_connection", "_frames", "_name", "_put", "_token", "_traceparent")
-
-    def __init__(self, connection: Connection, name: Name, traceparent: str) -> None:
-        self._connection = connection
-        self._name = name
-        self._traceparent = traceparent
-        self._frames = connection.dialect.frames(name)
-        self._token = self._frames.token
-        self._put = connection.outbox.put
-
-    def event(self, event: common_pb2.Event, kind: str) -> None:
-        """The next event. Per-token path."""
-        if kind == "token":
-            self._put(self._token(event))
-            return
-        over = kind in ("finished", "error")
-        if kind == "error" and self._connection.goes_on_elsewhere(self._name, event):
-            # `going_away` has told its cursor, and the connection is closed.
-            pass
-        elif frame := self._frames.other(event, kind, self._traceparent):
-            self._put(frame)
-        if over:
-            self._connection.ended(self._name)

@@ -95,7 +95,7 @@ class Desk:
         """Opens it at a router that is up, or waits for one."""
         link = self._routers.pick(generation.session)
         if link is not None:
-            generation.place(link)
+            generation.placement.open(generation, link)
             return
         self._waiting[generation] = self.loop.call_later(self._router_wait_s, self._give_up, generation)
 

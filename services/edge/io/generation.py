@@ -15,12 +15,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from services.edge.interfaces import Reader
+from services.edge.io.facts import GenerationFacts
+from services.edge.io.placement import Placement
 from services.edge.io.router_link import RouterLink
+from services.edge.io.touching import touch
 from streamway.errors import (
     Cancelled,
     DeadlineExceeded,
     EventsExpired,
-    GoingAway,
     RouterUnavailable,
     StreamwayError,
     from_status,
@@ -29,22 +31,17 @@ from streamway.errors import (
 from streamway.following import GenerationReader, Place
 from streamway.journal.cursor import START, Cursor
 from streamway.v1 import common_pb2
-from streamway.v1.inference_pb2 import VIEW_LIVE
 
 if TYPE_CHECKING:
     from services.edge.io.desk import Desk
 
 # The mesh gets this long beyond a deadline to say itself how the generation ended.
 _DEADLINE_MARGIN_S: Final = 0.25
-_MOST_PLACEMENTS: Final = 8
 _OFF: Final = frozenset({common_pb2.DURABILITY_UNSPECIFIED, common_pb2.DURABILITY_OFF})
 
 
-class Generation:
-    """See the module. `id` changes once where an idempotency key attaches a request to an earlier generation.
-
-    `grace`: a reader that leaves does not cancel it. `durable`: it has a response channel.
-    """
+class Generation(GenerationFacts):
+    """See the module."""
 
     __slots__ = (
         "__weakref__",
@@ -53,43 +50,19 @@ class Generation:
         "_desk",
         "_known",
         "_last",
-        "_life",
-        "_link",
         "_opened",
-        "_placements",
         "_reader",
-        "_request",
         "_source",
         "_tokens",
-        "durable",
-        "ended",
-        "follow",
-        "grace",
-        "id",
-        "paused",
-        "session",
-        "surface",
-        "tenant",
+        "placement",
     )
 
     def __init__(self, desk: Desk, id_: str, tenant: str, reader: Reader, surface: str) -> None:
-        self.id = id_
-        self.tenant = tenant
-        self.surface = surface
-        self.session = ""
-        self.grace = True
-        self.durable = False
-        self.follow = True
-        self.paused = False
-        self.ended = False
+        super().__init__(id_, tenant, surface)
         self._desk = desk
-        # Kept until the mesh has accepted it: then it may be large and is not needed any more.
-        self._request: common_pb2.GenerationRequest | None = None
+        self.placement = Placement()
         self._reader = reader
         self._source: GenerationReader | None = None
-        self._link: RouterLink | None = None
-        self._life = 0
-        self._placements = 0
         # Of the last event from the router, and, once it has ended, of its last event.
         self._last = START
         # A resumed one is known once it is sure that it is its tenant's.
@@ -101,7 +74,7 @@ class Generation:
 
     def begin(self, request: common_pb2.GenerationRequest, now_unix_s: float) -> None:
         """It is a new one."""
-        self._request = request
+        self.placement.request = request
         self.session = request.session
         self.grace = request.on_disconnect != common_pb2.ON_DISCONNECT_CANCEL
         self._opened = self._desk.loop.time()
@@ -128,27 +101,26 @@ class Generation:
     @property
     def waiting(self) -> bool:
         """No router has it."""
-        return self._request is not None and self._link is None and not self.ended
+        return self.placement.waiting and not self.ended
 
     # --- What the client wants
 
     def cancel(self) -> None:
         """The client wants it to stop. The terminal event still comes; at once when nobody has it yet."""
-        if self._cancelled or self.ended:
+        if self.ended:
             return
-        self._cancelled = True
         if self.waiting:
+            self._cancelled = True
             self.fail(Cancelled())
-            return
-        self._send_cancel()
+        else:
+            self._stop()
 
     def leave(self) -> None:
         """The client is gone: nothing is read any more. Without grace the generation is cancelled wherever it is."""
         if self.ended:
             return
-        if not self.grace and not self._cancelled:
-            self._cancelled = True
-            self._send_cancel()
+        if not self.grace:
+            self._stop()
         self._end("left")
 
     def pause(self) -> bool:
@@ -156,7 +128,7 @@ class Generation:
 
         False: it has no channel, and must be read as it comes.
         """
-        if self.ended or self.paused or self._request is not None:
+        if self.ended or self.paused or self.placement.request is not None:
             return True
         if self._known and not self.durable:
             return False
@@ -177,15 +149,8 @@ class Generation:
 
     async def touch(self) -> None:
         """A sign of life of a client for which it is paused: a worker ends what nobody reads for longer than its grace."""
-        source, ports = self._source, self._desk.ports
-        if not self.paused or self.ended or source is None:
-            return
-        place = source.place
-        if place is None:
-            place = (await ports.locate(self.id, self.tenant, wait_s=0.0, above_epoch=0, lost_worker="")).place
-        if place is not None:
-            client = ports.pool.client(place.address, place.worker)
-            client.unsubscribe(client.subscribe(self.id, source.cursor, VIEW_LIVE, _NOBODY))
+        if self.paused and not self.ended and self._source is not None:
+            await touch(self._desk.ports, self.id, self.tenant, self._source)
 
     def detach(self, error: StreamwayError) -> None:
         """This edge stops. Where it can be resumed elsewhere it goes on without a reader; the others are cancelled."""
@@ -195,27 +160,19 @@ class Generation:
 
     # --- What the routers say
 
-    def place(self, link: RouterLink) -> None:
-        """Opens it at a router."""
-        if self._request is None:
-            return
-        self._placements += 1
-        self._link, self._life = link, link.life
-        link.open(self, self._request)
-
     def routed(self, link: RouterLink, event: common_pb2.Event, kind: str) -> None:
         """An event from the router."""
-        if self.ended or link is not self._link or self._source is not None:
+        if self.ended or not self.placement.at(link) or self._source is not None:
             return
-        if kind == "error" and not self._last.position and self._goes_elsewhere(event):
+        if kind == "error" and not (self._last.position or self._cancelled) and self.placement.moves_after(event):
             link.leaving = True
-            self._link = None
+            self.placement.leave()
             self._desk.place_again(self)
             return
         if event.position:
             self._last = Cursor(0, event.position)
         if kind == "accepted":
-            self._accepted(link, event.accepted)
+            self._accepted(event.accepted)
             event.generation = self.id
         self.event(event, kind)
         if kind == "accepted" and not self.follow and not self.ended:
@@ -223,30 +180,30 @@ class Generation:
 
     def unrouted(self, link: RouterLink) -> None:
         """The router is gone before it had said where this runs, or in the middle of an answer from the cache."""
-        if self.ended or link is not self._link or self._source is not None:
+        if self.ended or not self.placement.at(link) or self._source is not None:
             return
-        self._link = None
+        self.placement.leave()
         if self._last.position and self.durable:
             self._channel_reader().go_on()
         elif self._cancelled:
             self.fail(Cancelled())
-        elif self._last.position or self._placements >= _MOST_PLACEMENTS:
+        elif self._last.position or self.placement.exhausted:
             self.fail(RouterUnavailable())
         else:
             self._desk.place_again(self)
 
-    def _accepted(self, link: RouterLink, accepted: common_pb2.Accepted) -> None:
-        self._request = None
+    def _accepted(self, accepted: common_pb2.Accepted) -> None:
+        self.placement.request = None
         self.durable = accepted.durability not in _OFF
         if accepted.attached_to and accepted.attached_to != self.id:
             # Its events are those of an earlier generation, which has them from its own `accepted` on.
-            link.settle(self.id)
-            self._link, self.id = None, accepted.attached_to
-            self.grace = True
+            self.placement.settle(self.id)
+            self.placement.leave()
+            self.id, self.grace = accepted.attached_to, True
         elif not accepted.source:
             return
         else:
-            link.settle(self.id)
+            self.placement.settle(self.id)
         if not self.follow:
             return
         source = self._source = self._new_reader()
@@ -297,7 +254,7 @@ class Generation:
         event.generation = self.id
         if not event.resumed.after:
             event.resumed.after = str(self.cursor)
-        self._desk.metrics.resumes[_outcome(event.resumed)] += 1
+        self._desk.metrics.resumed(event.resumed)
 
     def _new_reader(self) -> GenerationReader:
         """From the last event that came from the router: those have no epoch."""
@@ -308,38 +265,30 @@ class Generation:
         """What reads the channel; an answer from the cache has none until it is needed."""
         if self._source is None:
             self._source = self._new_reader()
-            if self._link is not None:
-                self._link.settle(self.id)
+            self.placement.settle(self.id)
         return self._source
 
     def _expire(self) -> None:
-        if self.ended:
-            return
-        if not self._cancelled:
-            self._cancelled = True
-            self._send_cancel()
+        self._stop()
         self.fail(DeadlineExceeded("the answer was being made" if self.position > 1 else "it waited"))
 
     def _first_token(self) -> None:
         self._desk.metrics.ttft.labels(self.surface).observe(self._desk.loop.time() - self._opened)
         self._opened = 0.0
 
-    def _goes_elsewhere(self, event: common_pb2.Event) -> bool:
-        """The router refused since it shuts down: another one may take the same request."""
-        if self._cancelled or self._placements >= _MOST_PLACEMENTS:
-            return False
-        return isinstance(from_status(event.error.status), GoingAway)
-
-    def _send_cancel(self) -> None:
-        link = self._link
-        if link is not None and link.live and link.life == self._life:
-            link.cancel(self.id)
-        elif self._source is None or not self._source.cancel():
+    def _stop(self) -> None:
+        """Sends a cancel, once, the shortest way there is."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        if self.placement.cancel(self.id):
+            return
+        if self._source is None or not self._source.cancel():
             self._desk.cancel_elsewhere(self.id, self.tenant)
 
     def _end(self, outcome: str) -> None:
         self.ended = True
-        self._request = None
+        self.placement.request = None
         if self._clock_timer is not None:
             self._clock_timer.cancel()
         if self._source is not None:
@@ -347,28 +296,5 @@ class Generation:
             self._last = self._source.cursor
             self._source.close()
             self._source = None
-        if self._link is not None:
-            self._link.settle(self.id)
+        self.placement.settle(self.id)
         self._desk.ended(self, outcome)
-
-
-class _Nobody:
-    """Reads a generation only for its worker to know that it is wanted."""
-
-    def event(self, event: common_pb2.Event, kind: str) -> None:
-        """Not wanted."""
-
-    def lost(self, error: StreamwayError, delivered_until: int) -> None:
-        """Its reader will find out."""
-
-    def gap(self) -> None:
-        """Its reader will find out."""
-
-
-_NOBODY: Final = _Nobody()
-
-
-def _outcome(resumed: common_pb2.Resumed) -> str:
-    if resumed.behind:
-        return "behind"
-    return "recovered" if resumed.recovered else "not_recovered"

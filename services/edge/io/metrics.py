@@ -12,6 +12,8 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from streamway.v1 import common_pb2
+
 _TTFT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30, 60, 180)
 _LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SAMPLE_S: Final = 0.25
@@ -55,6 +57,11 @@ class EdgeMetrics(Collector):
         self.router_failures = 0
         registry.register(self)
         ProcessCollector(registry=registry)
+
+    def resumed(self, resumed: common_pb2.Resumed) -> None:
+        """A reader began somewhere in a generation, and was told this."""
+        found = "recovered" if resumed.recovered else "not_recovered"
+        self.resumes["behind" if resumed.behind else found] += 1
 
     def sent(self, surface: str, size: int) -> None:
         """Bytes handed to the kernel or the transport's buffer."""
