@@ -32,6 +32,7 @@ class HandWorker(inference_pb2_grpc.InferenceServiceServicer):
         self.cancelled: list[str] = []
         self.commands: list[inference_pb2.AttachCommand] = []
         self.messages = 0
+        self.beats = True
         self.streams = 0
         self.metadata: list[dict[str, Any]] = []
         self._readers: list[_Reader] = []
@@ -79,7 +80,9 @@ class HandWorker(inference_pb2_grpc.InferenceServiceServicer):
                 reader.outbox.put_nowait(batch)
 
     def beat(self) -> None:
-        """Sends a sign of life on every Attach stream."""
+        """Sends a sign of life on every Attach stream, unless `beats` is off."""
+        if not self.beats:
+            return
         for reader in self._readers:
             reader.outbox.put_nowait([])
 
