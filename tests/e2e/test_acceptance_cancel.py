@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -58,6 +61,25 @@ async def test_a1_cutting_a_websocket_frees_the_engine(engine: EngineServer, eng
         await assert_freed(engine, made, GRACE_S)
 
 
+async def test_a1_a_long_poll_that_is_cut_and_not_repeated_frees_the_engine(
+    engine: EngineServer, engine_mesh: MeshProcesses
+) -> None:
+    where, generation = await background(engine_mesh, "a1 poll", max_tokens=2000)
+    after, tokens = "0-0", 0
+    while tokens < 50:
+        poll = await RawRequest.get(f"{where}?after={after}&wait=10")
+        assert await poll.head() == 200
+        answer = json.loads(await poll.body())
+        after = answer["cursor"]
+        tokens += sum(event["type"] == "token" for event in answer["events"])
+    # One that waits for what comes later than it will live.
+    poll = await RawRequest.get(f"{where}?after={after.split('-')[0]}-{10**6}&wait=30")
+    made = await engine.metric("simulated:tokens_total")
+    poll.cut()
+    await assert_freed(engine, made, GRACE_S)
+    assert generation
+
+
 async def test_a1_breaking_a_grpc_call_frees_the_engine(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     async with grpc.aio.insecure_channel(engine_mesh.address("router-0")) as channel:
         call = router_pb2_grpc.RouterServiceStub(channel).Generate(
@@ -91,8 +113,66 @@ async def test_a1_closing_a_connect_stream_cancels_what_it_relays(
         await assert_freed(engine, made, GRACE_S)
 
 
+async def background(mesh: MeshProcesses, prompt: str, **params: Any) -> tuple[str, str]:
+    """Begins a generation that is read by polls; where its events are, and its id."""
+    asked = {"model": "simulated", "messages": [{"role": "user", "content": prompt}], "params": params}
+    request = await RawRequest.post(f"{mesh.edge_url}/v1/generations", asked)
+    assert await request.head() == 202
+    told = json.loads(await request.body())
+    return mesh.edge_url + told["events_url"], told["generation"]
+
+
+@pytest.mark.parametrize("surface", ["sse", "whole", "responses", "websocket", "grpc"])
+async def test_a2_who_leaves_the_queue_never_reaches_the_engine(
+    surface: str, engine: EngineServer, engine_mesh: MeshProcesses
+) -> None:
+    holders = [
+        await RawRequest.post(
+            engine_mesh.edge_url + PATH, chat_body(f"a2 {surface} holder {number}", max_tokens=2000, stream=True)
+        )
+        for number in range(4)
+    ]
+    async with asyncio.timeout(10):
+        while await engine.running() < 4:
+            await asyncio.sleep(0.02)
+    started = await engine.metric("simulated:requests_total")
+    async with AsyncExitStack() as closing:
+        leave = await asks(surface, engine_mesh, f"a2 {surface} queued", closing)
+        # It has reached the worker's window, or is on its way there.
+        await asyncio.sleep(0.3)
+        leave()
+        # A WebSocket and a gRPC call have their grace; the others are gone at once.
+        await asyncio.sleep(GRACE_S + 0.5 if surface in ("websocket", "grpc") else 0.3)
+    for holder in holders:
+        holder.cut()
+    await engine.idle_within(2.0)
+    await asyncio.sleep(0.3)
+    assert await engine.metric("simulated:requests_total") == started
+
+
+async def asks(surface: str, mesh: MeshProcesses, prompt: str, closing: AsyncExitStack) -> Callable[[], object]:
+    """Asks on a surface; the result is how that client leaves."""
+    if surface == "websocket":
+        client = await closing.enter_async_context(frames(mesh.websocket_url))
+        await client.open("a", prompt, params={"max_tokens": 10})
+        return client.socket.transport.abort
+    if surface == "grpc":
+        channel = await closing.enter_async_context(grpc.aio.insecure_channel(mesh.address("router-0")))
+        call = router_pb2_grpc.RouterServiceStub(channel).Generate(
+            grpc_request(prompt, limits=common_pb2.Limits(max_tokens=10))
+        )
+        await call.read()
+        return call.cancel  # type: ignore[no-any-return]
+    if surface == "responses":
+        body: dict[str, Any] = {"model": "simulated", "input": prompt, "max_output_tokens": 10, "stream": True}
+        return (await RawRequest.post(f"{mesh.edge_url}/v1/responses", body)).cut
+    body = chat_body(prompt, max_tokens=10, stream=surface == "sse")
+    return (await RawRequest.post(mesh.edge_url + PATH, body)).cut
+
+
+@pytest.mark.parametrize("durability", ["relaxed", "strict"])
 async def test_a2_a_task_that_leaves_the_queue_never_reaches_the_engine(
-    engine: EngineServer, engine_mesh: MeshProcesses
+    durability: str, engine: EngineServer, engine_mesh: MeshProcesses
 ) -> None:
     running = []
     for number in range(4):
@@ -104,7 +184,11 @@ async def test_a2_a_task_that_leaves_the_queue_never_reaches_the_engine(
     while await engine.running() < 4:
         await asyncio.sleep(0.02)
     started = await engine.metric("simulated:requests_total")
-    queued = await RawRequest.post(engine_mesh.edge_url + PATH, chat_body("a2 queued", max_tokens=10, stream=True))
+    queued = await RawRequest.post(
+        engine_mesh.edge_url + PATH,
+        chat_body("a2 queued", max_tokens=10, stream=True),
+        {"x-streamway-durability": durability},
+    )
     await asyncio.sleep(0.5)
     queued.cut()
     await asyncio.sleep(0.5)
