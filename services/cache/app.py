@@ -13,6 +13,7 @@ from services.cache.core.store import ExactCache, Limits
 from services.cache.metrics import CacheMetrics
 from services.cache.servicer import CacheServicer
 from services.cache.settings import CacheSettings
+from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import SystemClock
@@ -40,6 +41,7 @@ class CacheApp:
         limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)
         self._cache = ExactCache(entries, limits, clock.monotonic)
         registry = CollectorRegistry()
+        self._tenants = watch_tenancy(settings.host, shared, registry)
         self._provider = tracing.configure("cache", shared.traces)
         servicer = CacheServicer(self._cache, CacheMetrics(registry, self._cache), clock.monotonic)
         self._server = MeshServer(
@@ -48,6 +50,7 @@ class CacheApp:
             shared,
             [MountedService(_NAME, servicer, cache_pb2_grpc.add_CacheServiceServicer_to_server)],
             telemetry=tracing.server_interceptors(self._provider),
+            tenants=self._tenants,
         )
         self._operations = OperationsServer(
             settings.operations_host, settings.operations_port, registry, lambda: self._waiting
@@ -78,6 +81,7 @@ class CacheApp:
         """Ends only with a part that must not."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep(), name="sweep")
+            group.create_task(self._tenants.run(), name="tenants")
             if self._lease is not None:
                 group.create_task(self._lease.hold(), name="lease")
 

@@ -33,7 +33,7 @@ from services.edge.io.routers import Routers
 from services.edge.io.websocket import WebSocketSurface
 from services.edge.settings import EdgeSettings
 from streamway.attach import AttachPool
-from streamway.auth import ApiKeys, refuse_open_exposure
+from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.errors import GoingAway
 from streamway.following import ReaderPorts
@@ -56,12 +56,11 @@ class Edge:
     """One edge process; see `streamway.runtime.process.Service`."""
 
     def __init__(self, settings: EdgeSettings, shared: SharedSettings) -> None:
-        refuse_open_exposure(settings.host, shared)
         self._settings = settings
         self._shared = shared
         self._clock = SystemClock()
-        self._keys = ApiKeys.read(shared.api_keys_file) if shared.api_keys_file else None
         self._registry = CollectorRegistry()
+        self._tenants = watch_tenancy(settings.host, shared, self._registry)
         self._metrics = EdgeMetrics(self._registry)
         self._closing = contextlib.AsyncExitStack()
         self._must_run: list[asyncio.Task[None]] = []
@@ -118,13 +117,13 @@ class Edge:
             takeover_wait_s=settings.takeover_wait_s,
             store_wait_s=settings.store_wait_s,
         )
-        self._desk = desk = Desk(ports, routers, metrics, self._clock, settings.router_wait_s)
+        self._desk = desk = Desk(ports, routers, metrics, self._clock, settings.router_wait_s, self._tenants)
         routers.when_up(desk.router_up)
         restores = Restores(store, settings.resume_grace_s)
         wheel = HeartbeatWheel(settings.heartbeat_s)
         closing.callback(wheel.close)
 
-        gate = Gate(settings, self._keys)
+        gate = Gate(settings, self._tenants)
         limit = shared.max_message_bytes
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
         streams = EventStreams(desk, flusher, wheel, metrics)
@@ -186,6 +185,7 @@ class Edge:
             scope.spawn(restores.run(), "restores"),
             scope.spawn(desk.keep_paused_alive(), "paused"),
             scope.spawn(background.run(), "background"),
+            scope.spawn(self._tenants.run(), "tenants"),
         ]
         _log.info("edge_listening", address=self.address, operations=self._operations.address)
 

@@ -38,6 +38,7 @@ from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.servicer import InferenceServicer
 from services.inference_adapter.settings import AdapterSettings
+from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.lanes import LaneReader, own_lanes, pool_lanes
 from streamway.rpc import MeshServer, MountedService
@@ -75,6 +76,7 @@ class Adapter:
         self._waiting_for = "starting"
         self._draining = False
         self._registry = CollectorRegistry()
+        self._tenants = watch_tenancy(settings.host, shared, self._registry)
         self._tracer: TracerProvider | None = None
         self._operations = OperationsServer(
             settings.operations_host, settings.operations, self._registry, lambda: self._waiting_for
@@ -246,7 +248,7 @@ class Adapter:
         )
         limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
         self._servicer = InferenceServicer(
-            settings.worker, self._worker, self._directory, self._backend, self._monitor, clock, limits
+            settings.worker, self._worker, self._directory, self._backend, self._monitor, clock, limits, self._tenants
         )
         self._server = MeshServer(
             settings.host,
@@ -260,6 +262,7 @@ class Adapter:
                 )
             ],
             telemetry=tracing.server_interceptors(self._tracer),
+            tenants=self._tenants,
         )
         metrics.gauge("streamway_running", "Generations the engine works on.", lambda: window.running)
         metrics.gauge("streamway_queued", "Tasks in the window that wait for a slot.", lambda: window.waiting)
@@ -326,6 +329,7 @@ class Adapter:
             group.create_task(self._reclaimer.run(), name="reclaimer")
             group.create_task(self._monitor.run(), name="engine-monitor")
             group.create_task(self._tick(), name="tick")
+            group.create_task(self._tenants.run(), name="tenants")
 
     async def _tick(self) -> None:
         while True:

@@ -18,6 +18,8 @@ from streamway.errors import DuplicateId, GoingAway, NoWorkers, QueueFull
 from streamway.rpc import caller
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_generation_id
+from streamway.tenancy import entitle
+from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 from streamway.valkey import keys
 
@@ -37,6 +39,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         monitor: EngineMonitor,
         clock: Clock,
         limits: AttachLimits,
+        tenants: TenancyWatch,
     ) -> None:
         self._name = name
         self._worker = worker
@@ -45,6 +48,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._monitor = monitor
         self._clock = clock
         self._limits = limits
+        self._tenants = tenants
         self.draining = False
 
     def Attach(  # noqa: N802
@@ -58,12 +62,12 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Generate(  # noqa: N802
         self, request: inference_pb2.InferenceServiceGenerateRequest, context: Any
     ) -> AsyncIterator[inference_pb2.InferenceServiceGenerateResponse]:
-        wanted = await self._checked(request.request)
+        wanted, lowered = await self._checked(request.request)
         outbox = Outbox(self._limits.buffer_bytes)
         self._directory.opened(outbox)
         generation: Generation | None = None
         try:
-            generation = self._open(wanted, outbox)
+            generation = self._open(wanted, outbox, lowered)
             while await outbox.wait():
                 yield inference_pb2.InferenceServiceGenerateResponse.FromString(outbox.batch())
         finally:
@@ -89,8 +93,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             subscriptions=self._worker.live,
         )
 
-    async def _checked(self, request: common_pb2.GenerationRequest) -> common_pb2.GenerationRequest:
-        """The request as it will run."""
+    async def _checked(self, request: common_pb2.GenerationRequest) -> tuple[common_pb2.GenerationRequest, int | None]:
+        """The request as it will run, and the priority it was lowered to."""
         check_request(request, [model.name for model in self._backend.info().models])
         if self.draining:
             raise GoingAway("worker")
@@ -101,10 +105,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         wanted = common_pb2.GenerationRequest()
         wanted.CopyFrom(request)
         wanted.generation = request.generation or new_generation_id()
-        wanted.tenant = caller().tenant_for(request.tenant)
-        return wanted
+        identity = caller()
+        wanted.tenant = identity.tenant_for(request.tenant)
+        if not identity.mesh:
+            wanted.ClearField("entitlement")
+        _, lowered = entitle(wanted, self._tenants.tenancy)
+        return wanted, lowered
 
-    def _open(self, request: common_pb2.GenerationRequest, outbox: Outbox) -> Generation:
+    def _open(self, request: common_pb2.GenerationRequest, outbox: Outbox, lowered: int | None) -> Generation:
         rank = keys.CLASSES.index(keys.task_class(request.priority))
         accepted = common_pb2.Accepted(
             worker=self._name,
@@ -115,6 +123,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             route="direct",
             cache="off",
             session=request.session,
+            lowered_priority=lowered,
         )
 
         def read_from_the_start(generation: Generation) -> None:

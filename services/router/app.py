@@ -31,6 +31,7 @@ from services.router.metrics import RouterMetrics
 from services.router.servicer import RouterServicer
 from services.router.settings import RouterSettings
 from streamway.attach import AttachPool
+from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.following import ReaderPorts
 from streamway.journal import Follower
@@ -80,6 +81,7 @@ class RouterApp:
         self._tracing = tracing
         self._clock = clock or SystemClock()
         self._metrics_registry = CollectorRegistry()
+        self._tenants = watch_tenancy(settings.host, shared, self._metrics_registry)
         self._metrics = RouterMetrics(self._metrics_registry)
         self._scope = TaskScope("router")
         self._stack = contextlib.AsyncExitStack()
@@ -226,6 +228,7 @@ class RouterApp:
             read_body_bytes=settings.cache_prompt_limit_bytes,
             unread_s=settings.unread_s,
             durability=durability,
+            tenants=self._tenants,
         )
         servicer = RouterServicer(
             admitting,
@@ -246,6 +249,7 @@ class RouterApp:
         await cache.refresh()
         await self._serve(server)
         runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
+        runs["tenants"] = self._tenants.run()
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
         self._loops.append(self._scope.spawn(reclaiming.run(), "reclaiming"))
         self._stack.push_async_callback(lease.release)
@@ -267,7 +271,9 @@ class RouterApp:
             add_relay = inference_pb2_grpc.add_InferenceServiceServicer_to_server
             mounted.append(MountedService("streamway.v1.InferenceService", relay, add_relay))
         interceptors = server_interceptors(self._tracing)
-        return MeshServer(settings.host, settings.port, self._shared, mounted, telemetry=interceptors)
+        return MeshServer(
+            settings.host, settings.port, self._shared, mounted, telemetry=interceptors, tenants=self._tenants
+        )
 
     async def _serve(self, server: MeshServer) -> None:
         await server.start()

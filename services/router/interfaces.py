@@ -14,6 +14,7 @@ from typing import Protocol
 from services.router.core.body import Body
 from services.router.core.worker import Worker
 from streamway.following import Place
+from streamway.tenancy import Tenant
 from streamway.v1 import cache_pb2, common_pb2
 
 
@@ -21,13 +22,16 @@ from streamway.v1 import cache_pb2, common_pb2
 class Ask:
     """One generation on its way through the router.
 
-    `request` is completed on the way, `digest` tells whether another one is the same. `cancelled` (somebody said so) and
+    `request` is completed on the way. `tenant` is set when it was admitted, `lowered_priority` when it asked for more than its
+    tenant may have, `digest` tells whether another one is the same. `cancelled` (somebody said so) and
     `abandoned` (whoever asked has gone) may be set at any time; the next step then refuses, unless `repeated`: it was asked
     for again, before or after. `cache` is what
     `Accepted.cache` will say, `keep` whether the answer is to be stored.
     """
 
     request: common_pb2.GenerationRequest
+    tenant: Tenant | None = None
+    lowered_priority: int | None = None
     size_bytes: int = 0
     body: Body | None = None
     digest: str = ""

@@ -27,6 +27,7 @@ from services.supervisor.io.ready_file import write_json
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
 from streamway.runtime.process import StartError
+from streamway.tenancy import load_tenancy
 from streamway.valkey.connection import connect
 
 _VALKEY: Final = "valkey"
@@ -237,7 +238,7 @@ class Supervisor:
 
     def _tell(self, configs: Mapping[str, Mapping[str, Any]], took_s: float) -> None:
         url = f"http://{_address(configs[self._of('edge')[0].name])}"
-        needs_key = " (needs an API key)" if self._shared.api_keys_file else ""
+        needs_key = " (needs an API key)" if load_tenancy(self._shared).has_credentials else ""
         self._terminal.summary(
             [
                 ("mesh", f"{len(self._keepers)} processes, up in {took_s:.1f} s; engine: {self._engine.shown}"),

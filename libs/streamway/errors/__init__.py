@@ -6,7 +6,7 @@ The tree, all in `catalogue`; `table` holds one row per reason, `translate` the 
     ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded                   the request is wrong
     ├── DuplicateId, IdempotencyConflict                                              a name is taken
     ├── ModelNotFound, GenerationNotFound, EventsExpired                              nothing of that name
-    ├── Unauthenticated                                                               not allowed
+    ├── Unauthenticated, PermissionDenied                                             not allowed
     ├── QueueFull, TooManyGenerations, NoWorkers, QueueTimeout                        not now
     ├── DeadlineExceeded, Cancelled, SlowConsumer, GoingAway                          the reader or the end
     ├── EngineRejected, EngineFailed                                                  the engine
@@ -30,6 +30,7 @@ from streamway.errors.catalogue import (
     Malformed,
     ModelNotFound,
     NoWorkers,
+    PermissionDenied,
     QueueFull,
     QueueTimeout,
     RouterUnavailable,
@@ -64,6 +65,7 @@ __all__ = [
     "Malformed",
     "ModelNotFound",
     "NoWorkers",
+    "PermissionDenied",
     "QueueFull",
     "QueueTimeout",
     "RouterUnavailable",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Self
 
 from streamway.errors.table import TABLE, Row, reason_name
@@ -128,7 +129,24 @@ class Unauthenticated(StreamwayError):
     reason = Reason.ERROR_REASON_UNAUTHENTICATED
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem}; send 'Authorization: Bearer <key>' with a key of the API keys file")
+        super().__init__(f"{problem}; send 'Authorization: Bearer <key>' with the API key of a tenant")
+
+
+class PermissionDenied(StreamwayError):
+    reason = Reason.ERROR_REASON_PERMISSION_DENIED
+
+    @classmethod
+    def model(cls, model: str, allowed: Iterable[str]) -> Self:
+        """A model that is not among those the tenant may use."""
+        names = ", ".join(sorted(allowed)[:10]) or "none"
+        return cls(
+            f"this tenant may not use the model {model[:100]!r}; it may use: {names}", field="model", model=model[:100]
+        )
+
+    @classmethod
+    def tenant(cls, tenant: str) -> Self:
+        """A tenant without a row."""
+        return cls(f"the tenant {tenant[:64]!r} is not configured here; ask the operator for a row", tenant=tenant[:64])
 
 
 class QueueFull(StreamwayError):

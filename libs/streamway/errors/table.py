@@ -51,6 +51,9 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_UNAUTHENTICATED: Row(
         _C.UNAUTHENTICATED, 401, "authentication_error", 4001, False, "credentials are missing or wrong"
     ),
+    Reason.ERROR_REASON_PERMISSION_DENIED: Row(
+        _C.PERMISSION_DENIED, 403, "permission_error", 4003, False, "the tenant may not do this or use this model"
+    ),
     Reason.ERROR_REASON_QUEUE_FULL: Row(_C.RESOURCE_EXHAUSTED, 429, _RATE, 1013, True, "the workers' queues are full"),
     Reason.ERROR_REASON_TOO_MANY_GENERATIONS: Row(
         _C.RESOURCE_EXHAUSTED, 429, _RATE, 1013, True, "the connection or tenant has too many live generations"

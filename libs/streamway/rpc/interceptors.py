@@ -15,8 +15,8 @@ import grpc.aio
 import structlog
 from grpc_status import rpc_status
 
-from streamway.auth import ANONYMOUS, ApiKeys, Identity
-from streamway.auth.keys import same_secret
+from streamway.auth import ANONYMOUS, Credentials, Identity
+from streamway.auth.credentials import same_secret
 from streamway.errors import Internal, StreamwayError, Unauthenticated, to_status
 from streamway.rpc.channel import MESH_TOKEN_KEY
 from streamway.runtime.ids import new_secret_id
@@ -89,15 +89,16 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Knows the caller by mesh token or API key; anonymous callers pass only when neither is configured.
+    """Knows the caller by mesh token or by its own credentials; others pass only when neither is configured, or as the tenant
+    that is configured for them.
 
     Runs inside `ErrorInterceptor`, which awaits or iterates what a handler returns: so this one adds no generator of its own
     to the path of each message.
     """
 
-    def __init__(self, mesh_token: str | None, keys: ApiKeys | None) -> None:
+    def __init__(self, mesh_token: str | None, credentials: Credentials) -> None:
         self._token = mesh_token
-        self._keys = keys
+        self._credentials = credentials
 
     async def intercept_service(
         self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -120,16 +121,16 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             if same_secret(str(token), self._token):
                 return Identity("anonymous", mesh=True)
             raise Unauthenticated("the mesh token is wrong")
-        scheme, _, key = str(metadata.get("authorization", "")).partition(" ")
-        if key and self._keys is not None:
-            found = self._keys.identify(key.strip()) if scheme.lower() == "bearer" else None
-            if found is None:
-                raise Unauthenticated("the API key is unknown")
-            return found
-        if self._token is None and self._keys is None:
-            # Loopback without configuration: everybody on this machine is one tenant, and our own services are believed.
-            return Identity("anonymous", mesh=True)
-        raise Unauthenticated("credentials are missing")
+        credentials = self._credentials
+        if not credentials.required:
+            if self._token is None:
+                # Loopback without configuration: everybody on this machine is one tenant, and our own services are believed.
+                return Identity(credentials.identify("").tenant, mesh=True)
+            raise Unauthenticated("credentials are missing")
+        scheme, _, shown = str(metadata.get("authorization", "")).partition(" ")
+        if shown and scheme.lower() != "bearer":
+            raise Unauthenticated("the authorization is not 'Bearer <key>'")
+        return credentials.identify(shown.strip())
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], method: str, error: Exception) -> NoReturn:

@@ -12,12 +12,13 @@ from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from streamway.auth import ApiKeys, refuse_open_exposure
+from streamway.auth import Credentials, watch_tenancy
 from streamway.config.shared import SharedSettings
 from streamway.rpc.interceptors import AuthInterceptor, ErrorInterceptor
 from streamway.rpc.options import server_options
 from streamway.runtime.address import host_port
 from streamway.runtime.start import StartError
+from streamway.tenancy.watching import TenancyWatch
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class MountedService:
 class MeshServer:
     """Listens on `host:port` and serves `services`. Interceptors run in the order telemetry, errors, authentication.
 
-    `port` 0 takes a free one; `address` tells which after `start`.
+    `port` 0 takes a free one; `address` tells which after `start`. Callers are known by `tenants`, which whoever made it
+    keeps fresh; without it by what the files say now. Raises StartError when `host` may not be listened on.
     """
 
     def __init__(
@@ -43,15 +45,15 @@ class MeshServer:
         services: Sequence[MountedService],
         *,
         telemetry: Sequence[grpc.aio.ServerInterceptor] = (),
+        tenants: TenancyWatch | None = None,
     ) -> None:
-        refuse_open_exposure(host, shared)
+        credentials = Credentials(tenants or watch_tenancy(host, shared))
         token = shared.mesh_token.get_secret_value() if shared.mesh_token else None
-        keys = ApiKeys.read(shared.api_keys_file) if shared.api_keys_file else None
         self._host = host
         self._port = port
         self._services = services
         self._server = grpc.aio.server(
-            interceptors=[*telemetry, ErrorInterceptor(), AuthInterceptor(token, keys)],
+            interceptors=[*telemetry, ErrorInterceptor(), AuthInterceptor(token, credentials)],
             options=server_options(shared.max_message_bytes),
         )
         self._health = health.aio.HealthServicer()

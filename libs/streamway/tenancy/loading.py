@@ -57,7 +57,7 @@ def build(rows: TenancyRows, keys: dict[str, str]) -> Tenancy:
     if rows.anonymous is not None and rows.anonymous not in tenants:
         raise ValueError(f"anonymous: there is no tenant {rows.anonymous!r}; add it under tenants")
     anonymous = rows.anonymous or ("" if owners else ANONYMOUS_TENANT)
-    return Tenancy(tenants, owners, configured=True, default_tier=default, anonymous=anonymous)
+    return Tenancy(tenants, tiers, owners, configured=True, default_tier=default, anonymous=anonymous)
 
 
 def _content(shared: SharedSettings) -> tuple[Any, str, Path | None]:

@@ -109,6 +109,7 @@ class Tenancy:
     """
 
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    tiers: Mapping[TierName, Tier] = field(default_factory=lambda: DEFAULT_TIERS)
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     configured: bool = False
     default_tier: Tier | None = None

@@ -24,6 +24,7 @@ IGNORED: Final = frozenset(
         "on_disconnect",
         "durability",
         "idempotency_key",
+        "entitlement",  # what the tenant may have, not what it asks
     }
 )
 

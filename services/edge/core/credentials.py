@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from services.edge.core.ws_protocol import AUTH_PREFIX
-from streamway.auth import is_loopback
 from streamway.errors import InvalidArgument, Unauthenticated
+from streamway.runtime.address import is_loopback
 
 
 def bearer(authorization: str) -> str:

@@ -168,6 +168,7 @@ class GenerationJson:
             session=accepted.session,
             cache=accepted.cache,
             attached_to=accepted.attached_to or None,
+            lowered_priority=accepted.lowered_priority if accepted.HasField("lowered_priority") else None,
             traceparent=traceparent or None,
         )
 

@@ -154,4 +154,6 @@ def _head(caller: Caller, generation: Generation, accepted: common_pb2.Accepted 
             headers["x-streamway-worker"] = accepted.worker
         if accepted.cache:
             headers["x-streamway-cache"] = accepted.cache
+        if accepted.HasField("lowered_priority"):
+            headers["x-streamway-priority"] = str(accepted.lowered_priority)
     return headers

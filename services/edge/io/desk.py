@@ -31,6 +31,8 @@ from streamway.following import ReaderPorts
 from streamway.journal.cursor import Cursor
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import is_generation_id
+from streamway.tenancy import carry
+from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2
 from streamway.v1.router_pb2 import GenerationState
 
@@ -45,7 +47,13 @@ class Desk:
     """Opens and resumes generations. One for the process."""
 
     def __init__(
-        self, ports: ReaderPorts, routers: Routers, metrics: EdgeMetrics, clock: Clock, router_wait_s: float
+        self,
+        ports: ReaderPorts,
+        routers: Routers,
+        metrics: EdgeMetrics,
+        clock: Clock,
+        router_wait_s: float,
+        tenants: TenancyWatch,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.ports = ports
@@ -57,6 +65,7 @@ class Desk:
         self._routers = routers
         self._clock = clock
         self._router_wait_s = router_wait_s
+        self._tenants = tenants
         self._live: set[Generation] = set()
         # Those that no router has, each with the timer that gives it up.
         self._waiting: dict[Generation, asyncio.TimerHandle] = {}
@@ -75,6 +84,7 @@ class Desk:
         """
         generation = self._admit(request.generation, request.tenant, reader, surface)
         generation.follow = follow
+        carry(request, self._tenants.tenancy)
         generation.begin(request, self._clock.unix())
         self.place_again(generation)
         return generation

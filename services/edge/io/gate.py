@@ -11,10 +11,11 @@ from aiohttp import web
 
 from services.edge.core import credentials
 from services.edge.settings import EdgeSettings
-from streamway.auth import ANONYMOUS, ApiKeys, Identity
-from streamway.errors import InvalidArgument, Unauthenticated
+from streamway.auth import Credentials, Identity
+from streamway.errors import InvalidArgument
 from streamway.runtime.ids import new_secret_id
 from streamway.telemetry.context import RequestContext, begin, current
+from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2
 
 REQUEST_ID: Final = web.RequestKey("request_id", str)
@@ -48,10 +49,11 @@ class Caller:
 
 
 class Gate:
-    """Admits requests. `keys` is None while nobody needs one: then everybody is one anonymous tenant, on loopback."""
+    """Admits requests."""
 
-    def __init__(self, settings: EdgeSettings, keys: ApiKeys | None) -> None:
-        self._keys = keys
+    def __init__(self, settings: EdgeSettings, tenants: TenancyWatch) -> None:
+        self._tenants = tenants
+        self._credentials = Credentials(tenants)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.allowed_origins)
         self._proxies = tuple(settings.trusted_proxies)
 
@@ -62,7 +64,8 @@ class Gate:
         """
         self.check_origin(request)
         headers = request.headers
-        identity = self._identify(credentials.bearer(headers.get("Authorization", "")) or browser_key)
+        shown = credentials.bearer(headers.get("Authorization", "")) or browser_key
+        identity = self._credentials.identify(shown)
         session = headers.get("x-session-id", "")
         if len(session) > 256:
             raise InvalidArgument("x-session-id", "at most 256 characters")
@@ -70,24 +73,19 @@ class Gate:
         current.set(context)
         return Caller(identity, self._address(request), session, context)
 
+    def allows(self, caller: Caller, model: str) -> bool:
+        """Whether the caller's tenant may use a model. The router decides; this is for lists."""
+        tenant = self._tenants.tenancy.tenant(caller.identity.tenant)
+        return tenant is not None and tenant.allows(model)
+
     def check_origin(self, request: web.Request) -> None:
         """Raises HTTPForbidden when a page that is not ours calls through somebody's browser."""
         origin, host = request.headers.get("Origin", ""), request.headers.get("Host", "")
-        if not credentials.origin_allowed(origin, host, self._origins, open_to_all=self._keys is None):
+        if not credentials.origin_allowed(origin, host, self._origins, open_to_all=self._credentials.lets_anybody_in):
             raise web.HTTPForbidden(
                 text=f"pages of {(origin or host)[:200]!r} may not use this edge; add the origin to "
                 "STREAMWAY_EDGE_ALLOWED_ORIGINS"
             )
-
-    def _identify(self, key: str) -> Identity:
-        if self._keys is None:
-            return ANONYMOUS
-        if not key:
-            raise Unauthenticated("credentials are missing")
-        identity = self._keys.identify(key)
-        if identity is None:
-            raise Unauthenticated("the API key is unknown")
-        return identity
 
     def _address(self, request: web.Request) -> str:
         """The client's address: the peer's, or what a trusted proxy says about it (its last entry that is no proxy)."""

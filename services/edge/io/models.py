@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
 
-from services.edge.io.gate import Gate
+from services.edge.io.gate import Caller, Gate
 from services.edge.io.http_errors import json_response
 from services.edge.io.routers import Routers
 from streamway.errors import ModelNotFound
@@ -15,7 +16,7 @@ from streamway.v1 import router_pb2
 
 
 class ModelsSurface:
-    """The models that workers serve now."""
+    """The models that workers serve now, as far as a tenant may use them."""
 
     def __init__(self, gate: Gate, routers: Routers) -> None:
         self._gate = gate
@@ -23,20 +24,21 @@ class ModelsSurface:
         self._since = int(time.time())
 
     async def list(self, request: web.Request) -> web.StreamResponse:
-        """All of them."""
-        self._gate.admit(request)
-        models = await self._routers.models()
+        """All that the caller's tenant may use."""
+        models = await self._models(self._gate.admit(request))
         return json_response({"object": "list", "data": [self._shown(model) for model in models]})
 
     async def one(self, request: web.Request) -> web.StreamResponse:
         """One of them, or 404."""
-        self._gate.admit(request)
         name = request.match_info["id"]
-        models = await self._routers.models()
+        models = await self._models(self._gate.admit(request))
         for model in models:
             if model.name == name:
                 return json_response(self._shown(model))
         raise ModelNotFound(name, [model.name for model in models])
+
+    async def _models(self, caller: Caller) -> Sequence[router_pb2.Model]:
+        return [model for model in await self._routers.models() if self._gate.allows(caller, model.name)]
 
     def _shown(self, model: router_pb2.Model) -> dict[str, Any]:
         shown: dict[str, Any] = {

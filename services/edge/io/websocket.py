@@ -84,6 +84,7 @@ class WebSocketSurface:
             timeout=LAST_WORDS_S,
         )
         models = await self._routers.model_names(_MODELS_WAIT_S)
+        models = [model for model in models if self._gate.allows(caller, model)]
         await socket.prepare(request)
         if request.transport is None:
             return socket

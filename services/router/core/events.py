@@ -21,6 +21,7 @@ def accepted(
     queue_position: int = 0,
     durability: common_pb2.Durability.ValueType = common_pb2.DURABILITY_OFF,
     attached_to: str = "",
+    lowered_priority: int | None = None,
 ) -> common_pb2.Event:
     """Position 1 of every generation."""
     return common_pb2.Event(
@@ -37,6 +38,7 @@ def accepted(
             cache=cache,
             session=request.session,
             attached_to=attached_to,
+            lowered_priority=lowered_priority,
         ),
     )
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from streamway.v1 import common_pb2
 
-# What differs between two sendings of the same request: names, times, traces, and a session key drawn at each connection.
+# What differs between two sendings of the same request: names, times, traces, a session key drawn at each connection, and
+# what the tenant is entitled to, to which the priority is lowered.
 _NOT_THE_REQUEST = (
     "generation",
     "session",
@@ -16,6 +17,8 @@ _NOT_THE_REQUEST = (
     "traceparent",
     "metadata",
     "idempotency_key",
+    "entitlement",
+    "priority",
 )
 
 

@@ -13,11 +13,13 @@ from streamway.affinity import key_of
 from streamway.errors import StreamwayError
 from streamway.runtime.clock import Clock
 from streamway.telemetry import context
+from streamway.tenancy import entitle
+from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2
 
 
 class Admitting:
-    """The outermost opener. `request.tenant` must be the authenticated one already."""
+    """The outermost opener. `request.tenant` must be the authenticated one already, and its entitlement a peer's."""
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class Admitting:
         read_body_bytes: int,
         durability: common_pb2.Durability.ValueType,
         unread_s: float,
+        tenants: TenancyWatch,
     ) -> None:
         self._inner = inner
         self._books = books
@@ -42,6 +45,7 @@ class Admitting:
         self._read_body_bytes = read_body_bytes
         self._durability = durability
         self._unread_s = unread_s
+        self._tenants = tenants
         self._opening = 0
         self.draining = False
 
@@ -73,6 +77,7 @@ class Admitting:
         ask.size_bytes = prompt_bytes(request)
         now_ms = self._clock.unix() * 1000
         validate.check(request, now_ms, ask.size_bytes, self._prompt_limit_bytes, "STREAMWAY_MAX_MESSAGE_BYTES")
+        ask.tenant, ask.lowered_priority = entitle(request, self._tenants.tenancy)
         # Told in `accepted`, so the worker must not decide otherwise.
         request.durability = request.durability or self._durability
         request.on_disconnect = request.on_disconnect or common_pb2.ON_DISCONNECT_GRACE

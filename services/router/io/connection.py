@@ -102,6 +102,8 @@ class Connection:
             self.outbox.put([events.failed(generation, DuplicateId(generation))])
             return
         request.tenant = self._identity.tenant_for(request.tenant)
+        if not self._identity.mesh:
+            request.ClearField("entitlement")
         live = _Live(Ask(request), relayed=delivery != router_pb2.Delivery.DELIVERY_LOCATION)
         self._live[generation] = live
         self._quiet.clear()

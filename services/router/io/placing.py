@@ -71,6 +71,7 @@ class Placing:
             source=self._locator.source_of(place),
             queue_position=admission.queue_position(self._registry.tasks(worker), worker.slots),
             durability=request.durability,
+            lowered_priority=ask.lowered_priority,
         )
         self._books.reserve(ask, place, tokens)
         try:

@@ -24,20 +24,26 @@ from streamway.config import SharedSettings, load
 from streamway.runtime.ids import new_secret_id
 from streamway.runtime.process import StartError, run
 from streamway.telemetry import logging
+from streamway.tenancy import load_tenancy
 
 
 def start(options: Mapping[str, str | int | Path | None]) -> None:
     """Runs a mesh until a signal; does not return. Raises StartError when the options cannot work."""
     settings, shared = load(UpSettings, SharedSettings, arguments=given(options))
     logging.configure("supervisor", shared.log_level, "console")
-    refuse_open_exposure(settings.host, shared)
+    tenancy = load_tenancy(shared)
+    refuse_open_exposure(settings.host, shared, tenancy)
     engine = _engine(settings)
-    if shared.api_keys_file is not None:
-        # The children share this folder only as long as nobody changes it: an absolute path always means the same file.
-        os.environ["STREAMWAY_API_KEYS_FILE"] = str(shared.api_keys_file.expanduser().absolute())
-        if shared.mesh_token is None:
-            # Keys without a mesh token would lock the services out of one another.
-            shared = shared.model_copy(update={"mesh_token": SecretStr(new_secret_id())})
+    # The children share this folder only as long as nobody changes it: an absolute path always means the same file.
+    for variable, path in (
+        ("STREAMWAY_API_KEYS_FILE", shared.api_keys_file),
+        ("STREAMWAY_TENANTS_FILE", shared.tenants_file),
+    ):
+        if path is not None:
+            os.environ[variable] = str(path.expanduser().absolute())
+    if tenancy.has_credentials and shared.mesh_token is None:
+        # Keys without a mesh token would lock the services out of one another.
+        shared = shared.model_copy(update={"mesh_token": SecretStr(new_secret_id())})
     if settings.ready_file is not None:
         settings.ready_file.unlink(missing_ok=True)
     data_dir = DataDir.take(settings.data_dir)

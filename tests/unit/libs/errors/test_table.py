@@ -28,6 +28,8 @@ EXAMPLES: list[StreamwayError] = [
     errors.ModelNotFound("nobody", ["b", "a"]),
     errors.GenerationNotFound("x"),
     errors.DuplicateId("x"),
+    errors.PermissionDenied.model("m", ["a"]),
+    errors.PermissionDenied.tenant("acme"),
     errors.Unauthenticated("credentials are missing"),
     errors.QueueFull("m", 2.5),
     errors.TooManyGenerations("connection", 5),

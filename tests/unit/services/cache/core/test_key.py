@@ -59,6 +59,8 @@ def test_an_ignored_field_does_not_change_the_key(name: str) -> None:
     field = changed.DESCRIPTOR.fields_by_name[name]
     if name == "metadata":
         changed.metadata["a"] = "b"
+    elif field.type == FieldDescriptor.TYPE_MESSAGE:
+        getattr(changed, name).SetInParent()
     else:
         setattr(changed, name, "new" if field.type == FieldDescriptor.TYPE_STRING else 1)
     assert key(changed) == key(typed())
