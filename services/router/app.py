@@ -249,9 +249,8 @@ class RouterApp:
         await cache.refresh()
         await self._serve(server)
         runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
-        runs["tenants"] = self._tenants.run()
+        runs |= {"tenants": self._tenants.run(), "reclaiming": reclaiming.run()}
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
-        self._loops.append(self._scope.spawn(reclaiming.run(), "reclaiming"))
         self._stack.push_async_callback(lease.release)
         await server.serving(True)
         self._serving = True
