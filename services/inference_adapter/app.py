@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
+from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.memory import Memory
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
@@ -77,6 +78,7 @@ class Adapter:
         self._draining = False
         self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._registry)
+        self._pace = EnginePace()
         self._tracer: TracerProvider | None = None
         self._operations = OperationsServer(
             settings.operations_host, settings.operations, self._registry, lambda: self._waiting_for
@@ -186,6 +188,7 @@ class Adapter:
             flusher,
             clock,
             metrics,
+            self._pace,
             new_epoch,
             settings.flush_units,
             settings.token_gap_s,
@@ -248,7 +251,15 @@ class Adapter:
         )
         limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
         self._servicer = InferenceServicer(
-            settings.worker, self._worker, self._directory, self._backend, self._monitor, clock, limits, self._tenants
+            settings.worker,
+            self._worker,
+            self._directory,
+            self._backend,
+            self._monitor,
+            self._pace,
+            clock,
+            limits,
+            self._tenants,
         )
         self._server = MeshServer(
             settings.host,
@@ -263,6 +274,10 @@ class Adapter:
             ],
             telemetry=tracing.server_interceptors(self._tracer),
             tenants=self._tenants,
+        )
+        metrics.gauge("streamway_prefill_ms", "Milliseconds for a prompt token of late.", lambda: self._pace.prefill_ms)
+        metrics.gauge(
+            "streamway_slot_ms", "Milliseconds a generation holds a slot of late.", lambda: self._pace.slot_ms
         )
         metrics.gauge("streamway_running", "Generations the engine works on.", lambda: window.running)
         metrics.gauge("streamway_queued", "Tasks in the window that wait for a slot.", lambda: window.waiting)
@@ -286,6 +301,8 @@ class Adapter:
             "queued": str(window.waiting),
             "window_free": str(window.free),
             "load_tokens": str(self._worker.tokens),
+            "prefill_ms": f"{self._pace.prefill_ms:.5f}",
+            "slot_ms": f"{self._pace.slot_ms:.1f}",
             "kv_used": "" if load.kv_used is None else f"{load.kv_used:.4f}",
             "draining": "1" if self._draining else "0",
             "engine": info.kind,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.engine_monitor import EngineMonitor
 from services.inference_adapter.io.fanout.attach import AttachLimits, AttachStream
@@ -37,6 +38,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         directory: Directory,
         backend: Backend,
         monitor: EngineMonitor,
+        pace: EnginePace,
         clock: Clock,
         limits: AttachLimits,
         tenants: TenancyWatch,
@@ -46,6 +48,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._directory = directory
         self._backend = backend
         self._monitor = monitor
+        self._pace = pace
         self._clock = clock
         self._limits = limits
         self._tenants = tenants
@@ -91,6 +94,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             ),
             draining=self.draining,
             subscriptions=self._worker.live,
+            load_tokens=self._worker.tokens,
+            prefill_ms=self._pace.prefill_ms,
+            slot_ms=self._pace.slot_ms,
         )
 
     async def _checked(self, request: common_pb2.GenerationRequest) -> tuple[common_pb2.GenerationRequest, int | None]:

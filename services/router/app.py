@@ -10,8 +10,10 @@ import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from services.router.core.fleet import Fleet
 from services.router.core.key_table import KeyTable
 from services.router.core.ledger import Ledger
+from services.router.core.strategy import Strategy, StrategyOptions, make_strategy
 from services.router.io.admitting import Admitting
 from services.router.io.attaching import Attaching
 from services.router.io.books import Books
@@ -26,6 +28,7 @@ from services.router.io.records import Records
 from services.router.io.registry import Registry
 from services.router.io.relaying import RelayServicer
 from services.router.io.repeating import Repeating
+from services.router.io.session_notes import SessionNotes
 from services.router.io.sources import LeaseSource, StaticSource
 from services.router.metrics import RouterMetrics
 from services.router.servicer import RouterServicer
@@ -160,17 +163,17 @@ class RouterApp:
         if settings.workers:
             source = StaticSource(settings.workers, shared, valkey, clock)
             self._stack.push_async_callback(source.close)
-        ledger, probe = Ledger(), Probe(shared)
+        probe, ledger, strategy = Probe(shared), Ledger(settings.stale_report_s * 1000), _strategy(settings)
         registry = Registry(
             source,
             ledger,
+            Fleet(ledger, settings.queue_limit, settings.prefill_ms),
+            strategy,
             probe,
             clock,
             metrics,
             poll_s=settings.poll_s,
             keep_s=settings.keep_workers_s,
-            vnodes=settings.vnodes,
-            queue_limit=settings.queue_limit,
         )
         pool = AttachPool(shared, self._scope, reattach_s=settings.reattach_s, silence_s=settings.silence_s)
         self._stack.push_async_callback(pool.close)
@@ -189,14 +192,13 @@ class RouterApp:
             valkey,
             link,
             registry,
+            strategy,
             probe,
             clock,
             metrics,
             settings.id,
             lease_s=settings.worker_lease_s,
             finished_ttl_ms=finished_ttl_ms,
-            factor=settings.load_factor,
-            floor=settings.load_floor,
         )
         books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint)
         relayed_at = (lambda: self.address) if settings.relays else str
@@ -205,13 +207,13 @@ class RouterApp:
         # How a generation is opened, outermost first: Admitting → Repeating → Attaching → Caching → Placing.
         placing = Placing(
             registry,
+            strategy,
+            SessionNotes(link, clock, ttl_s=settings.session_ttl_s, budget_s=settings.session_recall_ms / 1000),
             journal,
             locator,
             books,
             clock,
             metrics,
-            factor=settings.load_factor,
-            floor=settings.load_floor,
             expected_output_tokens=settings.expected_output_tokens,
         )
         caching = Caching(placing, cache, records, journal, metrics, settings.cache_prompt_limit_bytes)
@@ -303,3 +305,17 @@ class RouterApp:
         if self._parts is None:
             raise RuntimeError("the router has not been started")
         return self._parts
+
+
+def _strategy(settings: RouterSettings) -> Strategy:
+    options = StrategyOptions(
+        vnodes=settings.vnodes,
+        factor=settings.load_factor,
+        floor=settings.load_floor,
+        most_sessions=settings.sessions,
+        session_ttl_s=settings.session_ttl_s,
+        walk_home_ms=settings.walk_home_ms,
+        moves_per_s=settings.moves_per_s,
+        prefix_blocks=settings.prefix_blocks,
+    )
+    return make_strategy(settings.strategy, options)

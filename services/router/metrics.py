@@ -9,7 +9,12 @@ class RouterMetrics:
     """All of them, on one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.decisions = Counter("streamway_router_decisions", "Workers chosen, by why.", ["branch"], registry=registry)
+        self.decisions = Counter(
+            "streamway_router_decisions",
+            "Workers chosen, by where they stand to the session's home, and why.",
+            ["branch", "reason"],
+            registry=registry,
+        )
         self.admissions = Counter(
             "streamway_router_admissions",
             "Generations asked for, by outcome: admitted, or the reason of the refusal.",
@@ -41,4 +46,12 @@ class RouterMetrics:
             "streamway_router_cache_stores", "Answers offered to the cache, by outcome.", ["outcome"], registry=registry
         )
         self.workers = Gauge("streamway_router_workers", "Known workers, by state.", ["state"], registry=registry)
+        self.stale_reports = Gauge(
+            "streamway_router_stale_reports", "Workers whose load report is too old to count.", registry=registry
+        )
+        self.report_age = Gauge(
+            "streamway_router_report_age_seconds",
+            "Age of the load report that has not been renewed for longest.",
+            registry=registry,
+        )
         self.streams = Gauge("streamway_router_streams", "Open Connect, Generate and Resume calls.", registry=registry)

@@ -46,6 +46,11 @@ class RouterSettings(ServiceSettings):
         le=600,
         description="Seconds the last known workers count while Valkey does not answer; after that they are asked.",
     )
+    strategy: Literal["ring", "rendezvous", "least_loaded", "prefix"] = Field(
+        default="ring",
+        description="How a worker is chosen: by the session on a ring or by rendezvous hashing, both with bounded loads; the"
+        " least loaded; or where the prompt's beginning was sent before. The same at every router.",
+    )
     load_factor: float = Field(
         default=1.25, ge=1.01, le=10, description="How far over its share of the tokens in flight a worker may go."
     )
@@ -53,6 +58,51 @@ class RouterSettings(ServiceSettings):
         default=4, ge=1, le=1000, description="Requests of one size that a worker may always have, whatever its share."
     )
     vnodes: int = Field(default=160, ge=1, le=10_000, description="Points of each worker on the hash ring.")
+    walk_home_ms: float = Field(
+        default=50.0,
+        ge=0,
+        le=1_000_000,
+        description="Milliseconds of prefill and waiting that it may cost to have a spilled session at home again; while it"
+        " would cost more the session stays where its KV is.",
+    )
+    prefill_ms: float = Field(
+        default=0.125,
+        gt=0,
+        le=1000,
+        description="Milliseconds a prompt token is assumed to take at a worker that has not reported any yet.",
+    )
+    moves_per_s: float = Field(
+        default=10.0,
+        gt=0,
+        le=100_000,
+        description="Sessions a second that may move home to a worker that has come lately; others stay where they are.",
+    )
+    sessions: int = Field(
+        default=50_000, ge=1, le=10_000_000, description="Most sessions of which it is remembered where their KV is."
+    )
+    session_ttl_s: float = Field(
+        default=600.0, gt=0, le=86_400, description="Seconds a session's KV is assumed to last after its latest turn."
+    )
+    session_recall_ms: float = Field(
+        default=5.0,
+        ge=0,
+        le=1000,
+        description="Milliseconds a decision about a session that is new here waits for what other routers noted of it."
+        " 0: it does not ask.",
+    )
+    prefix_blocks: int = Field(
+        default=200_000,
+        ge=1,
+        le=100_000_000,
+        description="Most pairs of prompt block (64 tokens) and worker that the strategy prefix remembers.",
+    )
+    stale_report_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=600,
+        description="Seconds after which a load report that is not renewed counts no more: then as much is assumed as the"
+        " others have.",
+    )
     queue_limit: int = Field(
         default=8,
         ge=0,

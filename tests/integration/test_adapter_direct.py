@@ -204,6 +204,7 @@ async def test_load_and_lease_say_what_the_worker_is_and_does(valkey: Redis, val
         assert (load.worker, list(load.models), load.slots) == (WORKER, ["scripted"], 1)
         assert (load.running, load.queued, load.window_free, load.subscriptions) == (1, 1, 1, 2)
         assert (load.kv_used, load.context_tokens, load.engine.healthy, load.draining) == (0.25, 1000, True, False)
+        assert load.load_tokens == 2 * (100 + 256)
 
         async def lease() -> dict[str, str]:
             return (await list_leases(valkey, SystemClock(), "worker"))[WORKER]

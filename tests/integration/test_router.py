@@ -576,7 +576,7 @@ class TestLife:
                 session.get(f"http://{made.app.operations_address}/metrics") as response,
             ):
                 text = await response.text()
-            assert 'streamway_router_decisions_total{branch="home"} 1.0' in text
+            assert 'streamway_router_decisions_total{branch="home",reason="first"} 1.0' in text
             assert 'streamway_router_admissions_total{outcome="admitted"} 1.0' in text
             assert 'streamway_router_admissions_total{outcome="model_not_found"} 1.0' in text
             assert 'streamway_router_workers{state="ready"} 1.0' in text

@@ -7,27 +7,31 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from services.router.core.ring import Branch, Candidate, Ring, bound, select
+from services.router.core.bounded import Preference, bound
+from services.router.core.decision import Branch, Candidate, Reason, Wanted
+from services.router.core.pool import Pool
+from services.router.core.rendezvous import Rendezvous
+from services.router.core.ring import Ring
+from services.router.core.strategy import StrategyOptions, make_strategy
 
 
-def _home(ring: Ring, key: str) -> str:
-    return next(ring.walk(key))
+def _homes(make: type[Preference], names: list[str], keys: list[str]) -> list[str]:
+    order = make()
+    order.adopt(dict.fromkeys(names, 1.0))
+    return [next(order.walk(key)) for key in keys]
 
 
 @pytest.mark.parametrize("workers", [4, 8])
-def test_e2_adding_or_removing_one_of_n_moves_a_fair_share_of_sessions(workers: int) -> None:
+@pytest.mark.parametrize("make", [Ring, Rendezvous])
+def test_e2_adding_or_removing_one_of_n_moves_a_fair_share_of_sessions(make: type[Preference], workers: int) -> None:
     draw = random.Random(7)
     keys = [f"{draw.getrandbits(64):016x}" for _ in range(400)]
     shares = []
     for name_set in range(100):
         names = [f"set{name_set}-worker-{draw.getrandbits(32):x}" for _ in range(workers)]
-        with_all, without = Ring(names), Ring(names[:-1])
         moved = 0
-        for key in keys:
-            before, after = _home(with_all, key), _home(without, key)
+        for before, after in zip(_homes(make, names, keys), _homes(make, names[:-1], keys), strict=True):
             if before != after:
                 moved += 1
                 assert before == names[-1], "only sessions of the worker that left may move"
@@ -35,69 +39,64 @@ def test_e2_adding_or_removing_one_of_n_moves_a_fair_share_of_sessions(workers: 
     assert sum(shares) / len(shares) <= 1 / workers + 0.02
 
 
-def _turns_at_seventy_percent(slots: int, exponent: float, turns: int = 9000) -> float:
-    """Plays turns of Zipf-distributed sessions on 8 workers, checks the bound at each, and gives the share that went home."""
+def _turns_at_seventy_percent(slots: int, exponent: float, turns: int = 9000) -> tuple[float, float]:
+    """Turns of Zipf-distributed sessions on 8 workers, one at a time each; the bound is checked at each.
+
+    Gives the share that went home, and the share that went where the session's turn before had been.
+    """
     draw = random.Random(11)
     names = [f"adapter-{number}" for number in range(8)]
-    ring = Ring(names)
+    strategy, pool = make_strategy("ring", StrategyOptions()), Pool(Candidate(name, slots, 0) for name in names)
     sessions = [f"{draw.getrandbits(64):016x}" for _ in range(4000)]
     weights = list(accumulate(1 / (rank + 1) ** exponent for rank in range(len(sessions))))
-    running: list[tuple[float, str, int]] = []
-    loads, home = dict.fromkeys(names, 0), 0
+    running: list[tuple[float, str, int, str]] = []
+    busy: set[str] = set()
+    contexts: dict[str, int] = {}
+    last: dict[str, str] = {}
+    home = kept = 0
+
+    def load(worker: str, change: int) -> None:
+        pool.put(Candidate(worker, slots, pool[worker].load + change, prefill_ms=0.125))
+
     for step in range(turns):
         now = step / (0.7 * 8 * slots)
         while running and running[0][0] <= now:
-            _, name, tokens = heappop(running)
-            loads[name] -= tokens
-        key = draw.choices(sessions, cum_weights=weights)[0]
-        mine = draw.randint(300, 900)
-        decision = select(ring, key, mine, {name: Candidate(name, slots, load) for name, load in loads.items()})
-        limit = bound(mine, sum(loads.values()), 1 / 8, 1.25, 4)
-        if loads[decision.worker] + mine > limit:
+            _, worker, tokens, session = heappop(running)
+            load(worker, -tokens)
+            busy.discard(session)
+        while (session := draw.choices(sessions, cum_weights=weights)[0]) in busy:
+            pass
+        busy.add(session)
+        prompt, output = contexts.get(session, 0) + draw.randint(50, 300), draw.randint(100, 400)
+        contexts[session] = (prompt + output) % 6000
+        wanted = Wanted("m", session, prompt, output)
+        decision = strategy.choose(wanted, pool, now)
+        limit = bound(decision.tokens, wanted.tokens, pool.total, 1 / 8, 1.25, 4)
+        if pool[decision.worker].load + decision.tokens > limit:
             # Nobody was under the bound: then it is the least loaded one.
-            assert all(load + mine > limit for load in loads.values())
-            assert loads[decision.worker] == min(loads.values())
-        loads[decision.worker] += mine
-        heappush(running, (now + draw.expovariate(1.0), decision.worker, mine))
+            assert decision.reason == Reason.LEAST
+            assert pool[decision.worker].load == min(one.load for one in pool.values())
+        strategy.placed(wanted, decision, now)
+        load(decision.worker, decision.tokens)
+        heappush(running, (now + draw.expovariate(1.0), decision.worker, decision.tokens, session))
         home += decision.branch == Branch.HOME
-    return home / turns
+        kept += last.get(session, decision.worker) == decision.worker
+        last[session] = decision.worker
+    return home / turns, kept / turns
 
 
 def test_e1_no_worker_goes_over_its_bound_and_nine_of_ten_turns_stay_home_at_seventy_percent_load() -> None:
-    assert _turns_at_seventy_percent(slots=64, exponent=0.8) >= 0.90
+    home, kept = _turns_at_seventy_percent(slots=64, exponent=0.8)
+    assert home >= 0.90
+    assert kept >= 0.95
 
 
-def test_e1_the_bound_holds_also_where_few_hot_sessions_must_spill() -> None:
-    # One session alone is a tenth of this traffic, most of what a worker may have: a part of it cannot stay.
-    assert _turns_at_seventy_percent(slots=16, exponent=1.1) >= 0.65
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 64), st.integers(0, 100_000), st.booleans(), st.booleans()), min_size=1, max_size=12
-    ),
-    st.text(alphabet="0123456789abcdef", max_size=16),
-    st.integers(1, 20_000),
-)
-def test_a_decision_is_a_worker_with_room_or_a_reason(
-    rows: list[tuple[int, int, bool, bool]], key: str, mine: int
+@pytest.mark.parametrize(("slots", "home_share", "kept_share"), [(4, 0.80, 0.90), (8, 0.70, 0.88), (16, 0.65, 0.88)])
+def test_e1_with_few_slots_the_bound_holds_and_most_that_are_not_at_home_stay_with_their_kv(
+    slots: int, home_share: float, kept_share: float
 ) -> None:
-    candidates = {
-        f"w{number}": Candidate(f"w{number}", weight, load, open_, full)
-        for number, (weight, load, open_, full) in enumerate(rows)
-    }
-    ring = Ring(candidates, vnodes=20)
-    decision = select(ring, key, mine, candidates)
-    takers = [candidate for candidate in candidates.values() if candidate.open and not candidate.full]
-    if not takers:
-        assert (decision.worker, decision.branch) == ("", Branch.NONE_ELIGIBLE)
-        assert decision.full == any(candidate.open for candidate in candidates.values())
-        return
-    chosen = candidates[decision.worker]
-    assert chosen in takers
-    if decision.branch == Branch.HOME and key:
-        assert _home(ring, key) == decision.worker
-    if decision.branch == Branch.NO_KEY:
-        assert not key
-    assert select(ring, key, mine, candidates) == decision, "the same question has the same answer"
+    # Of eleven running in the mean a bound of 1.25 × that lets fourteen, which chance alone exceeds in a tenth of all turns;
+    # and who has spilled stays away.
+    home, kept = _turns_at_seventy_percent(slots, exponent=1.1)
+    assert home >= home_share
+    assert kept >= kept_share

@@ -49,6 +49,11 @@ def idempotency(tenant: str, digest: str) -> str:
     return f"sw:idem:{{{tenant}}}:{digest}"
 
 
+def session(tenant: str, session_key: str) -> str:
+    """Hash with what is known of a tenant's session: where its KV is, by model."""
+    return f"sw:session:{{{tenant}/{session_key}}}"
+
+
 def sweep(worker: str) -> str:
     """String that keeps two routers from clearing the lanes of one worker at the same time."""
     return f"sw:sweep:{{{worker}}}"

@@ -25,6 +25,7 @@ IGNORED: Final = frozenset(
         "durability",
         "idempotency_key",
         "entitlement",  # what the tenant may have, not what it asks
+        "load_tokens",  # what it is counted with
     }
 )
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import structlog
 
+from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.memory import Memory, Transcript
 from services.inference_adapter.core.numbering import Numbering
 from services.inference_adapter.interfaces import Backend, EngineCall
@@ -38,6 +39,7 @@ class Workplace:
     flusher: Flusher
     clock: Clock
     metrics: AdapterMetrics
+    pace: EnginePace
     new_epoch: Callable[[int], int]
     flush_units: int
     token_gap_s: float
@@ -54,8 +56,10 @@ class Generation:
 
     __slots__ = (
         "_call",
+        "_called_at",
         "_context",
         "_created_at",
+        "_first_at",
         "_flowing",
         "_marked",
         "_numbering",
@@ -97,6 +101,8 @@ class Generation:
         self._on_end = on_end
         self._numbering = Numbering()
         self._call: EngineCall | None = None
+        # When this engine call began and made its first token; 0: it has not, or goes on with another's text.
+        self._called_at = self._first_at = 0.0
         self._started = False
         self._marked = False
         # This engine call has made a token; it has made one since the last tick; when it was first found silent.
@@ -142,6 +148,7 @@ class Generation:
 
     def _call_engine(self, so_far: ChoiceSoFar | None) -> None:
         token = current.set(self._context)
+        self._called_at = self._place.clock.monotonic() if so_far is None else 0.0
         try:
             self._call = self._place.backend.call(self.request, self, so_far)
         except Exception:  # noqa: BLE001 — backends promise not to raise; the others must not pay for one that does
@@ -205,6 +212,7 @@ class Generation:
             if self.over:
                 return
             self._flowing = True
+            self._first_at = self._place.clock.monotonic()
             self._place.metrics.first_token.observe(self._waited_s())
             numbering.piece(choice, text, raw_delta, finish_reason, token_ids)
             self._place.flusher.now(self)
@@ -219,6 +227,7 @@ class Generation:
     def ended(self, usage: common_pb2.Usage | None) -> None:
         """The engine has said all."""
         self.started()
+        self._note_pace(usage)
         self._numbering.finished(usage)
         self._end("finished")
 
@@ -238,6 +247,12 @@ class Generation:
         place.flusher.now(self)
         self._note_end()
         self._on_end(self)
+
+    def _note_pace(self, usage: common_pb2.Usage | None) -> None:
+        if self._called_at and self._first_at:
+            uncached = usage.prompt_tokens - usage.cached_prompt_tokens if usage is not None else 0
+            now = self._place.clock.monotonic()
+            self._place.pace.ended(self._first_at - self._called_at, now - self._called_at, uncached)
 
     def _note_failure(self, error: StreamwayError) -> None:
         self._place.metrics.engine_errors.labels(error.name).inc()

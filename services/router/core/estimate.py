@@ -1,8 +1,10 @@
-"""How many tokens a request will put in flight."""
+"""What a request will cost, before anybody has counted."""
 
 from __future__ import annotations
 
 from services.router.core.body import Body
+from services.router.core.decision import Wanted
+from services.router.core.prefix import block_names
 from streamway.v1 import common_pb2
 
 _BYTES_PER_TOKEN = 4  # the usual figure for English prose; only relations between requests matter
@@ -14,10 +16,19 @@ def prompt_bytes(request: common_pb2.GenerationRequest) -> int:
     return texts or len(request.openai_body)
 
 
-def tokens_in_flight(size_bytes: int, request: common_pb2.GenerationRequest, body: Body | None, expected: int) -> int:
-    """Prompt tokens plus expected output of all choices. `expected` caps the output per choice."""
+def wanted_of(
+    request: common_pb2.GenerationRequest, size_bytes: int, body: Body | None, expected: int, *, blocks: bool = False
+) -> Wanted:
+    """The request as a decision sees it. `expected` caps the output per choice; `blocks`: its prompt's are wanted."""
     limit = request.limits.max_tokens if request.limits.HasField("max_tokens") else None
     if limit is None and body is not None:
         limit = body.output_limit
     choices = (body.n if body else None) or request.sampling.n or 1
-    return size_bytes // _BYTES_PER_TOKEN + 1 + min(expected, limit or expected) * choices
+    return Wanted(
+        request.model,
+        request.session,
+        size_bytes // _BYTES_PER_TOKEN + 1,
+        min(expected, limit or expected) * choices,
+        request.tenant,
+        block_names(request) if blocks else (),
+    )

@@ -19,6 +19,7 @@ _NOT_THE_REQUEST = (
     "idempotency_key",
     "entitlement",
     "priority",
+    "load_tokens",
 )
 
 

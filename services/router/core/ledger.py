@@ -6,6 +6,8 @@ is taken off, so that a burst between two reports spreads as if the reports were
     report at R                      now
     ──┬──────────┬─────────┬──────────
       │ reported │ a ends  │ b added        load = reported − a + b, and never less than our own tokens in flight
+
+A report that has not been renewed for too long says nothing any more. `stale` tells; who asks decides what to assume then.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from dataclasses import dataclass, field
 from services.router.core.worker import Worker
 
 _RATE_MEMORY = 0.8  # weight of the past in the drain rate, per look
+# A report is at most so old when it is first seen, if the worker's clock is right; else its time is told by ours.
+_SYNCHRONOUS_MS = 2_000.0
 
 
 @dataclass(slots=True)
@@ -31,7 +35,10 @@ class _Account:
     live: dict[str, Entry] = field(default_factory=dict)
     tokens: int = 0
     # Against the last report: dispatched since and still live; counted in it and ended since.
-    reported_ms: float = 0.0
+    said_ms: float = -1.0  # by the worker's clock, as it says; below 0: nothing yet
+    reported_ms: float = 0.0  # by ours
+    first_seen_ms: float = 0.0
+    stale: bool = False
     tokens_since: int = 0
     tokens_ended: int = 0
     # The same against the last look at the lanes, in tasks.
@@ -43,11 +50,16 @@ class _Account:
 
 
 class Ledger:
-    """The generations this router dispatched and whose end it has not seen. Times are Unix milliseconds."""
+    """The generations this router dispatched and whose end it has not seen. Times are Unix milliseconds.
 
-    def __init__(self) -> None:
+    `stale_ms`: so long after a worker's newest report was first seen it is stale.
+    """
+
+    def __init__(self, stale_ms: float = 5_000.0) -> None:
+        self._stale_ms = stale_ms
         self._accounts: dict[str, _Account] = {}
         self._entries: dict[str, Entry] = {}
+        self._changed: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -63,12 +75,14 @@ class Ledger:
         account.tokens += tokens
         account.tokens_since += tokens
         account.tasks_since += 1
+        self._changed.add(worker)
 
     def settle(self, generation: str) -> bool:
         """Notes an end; False when it was settled before."""
         entry = self._entries.pop(generation, None)
         if entry is None:
             return False
+        self._changed.add(entry.worker)
         account = self._accounts[entry.worker]
         del account.live[generation]
         account.tokens -= entry.tokens
@@ -86,9 +100,12 @@ class Ledger:
     def seen(self, worker: Worker) -> None:
         """Takes a new look at a worker: its report and its lanes."""
         account = self._accounts.setdefault(worker.id, _Account())
-        if worker.reported_ms != account.reported_ms:
-            account.reported_ms, account.tokens_ended = worker.reported_ms, 0
-            account.tokens_since = sum(entry.tokens for entry in _newest(account, worker.reported_ms))
+        if worker.reported_ms != account.said_ms:
+            account.said_ms, account.first_seen_ms, account.stale = worker.reported_ms, worker.polled_ms, False
+            on_time = 0 <= worker.polled_ms - worker.reported_ms <= _SYNCHRONOUS_MS
+            account.reported_ms = worker.reported_ms if on_time else worker.polled_ms
+            account.tokens_ended = 0
+            account.tokens_since = sum(entry.tokens for entry in _newest(account, account.reported_ms))
         if worker.polled_ms > account.polled_ms:
             if account.polled_ms:
                 rate = account.ended / (worker.polled_ms - account.polled_ms) * 1000
@@ -96,13 +113,37 @@ class Ledger:
             account.polled_ms, account.tasks_ended, account.ended = worker.polled_ms, 0, 0
             account.tasks_since = len(_newest(account, worker.polled_ms))
 
+    def age(self, now_ms: float) -> None:
+        """Time has passed: finds the reports that have become stale."""
+        for account in self._accounts.values():
+            account.stale = account.said_ms >= 0 and now_ms - account.first_seen_ms > self._stale_ms
+
+    def stale(self, worker: str) -> bool:
+        """Its newest report is too old to count."""
+        account = self._accounts.get(worker)
+        return account is not None and account.stale
+
+    def report_age_ms(self, now_ms: float) -> float:
+        """How long ago the oldest of the newest reports was first seen; 0 without any."""
+        return max((now_ms - one.first_seen_ms for one in self._accounts.values() if one.said_ms >= 0), default=0.0)
+
+    def take_changed(self) -> set[str]:
+        """Workers whose load has changed by what was dispatched or has ended since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def own(self, worker: str) -> int:
+        """Tokens that this router has in flight there."""
+        account = self._accounts.get(worker)
+        return account.tokens if account is not None else 0
+
     def keep_only(self, workers: set[str]) -> None:
         """Forgets workers that are gone and have nothing in flight here."""
         for id_ in [id_ for id_, account in self._accounts.items() if id_ not in workers and not account.live]:
             del self._accounts[id_]
 
     def load(self, worker: Worker) -> int:
-        """Its tokens in flight, as far as they can be known now."""
+        """Its tokens in flight, as far as its newest report and our own books say."""
         account = self._accounts.get(worker.id)
         if account is None:
             return worker.load_tokens

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+# What a worker says of itself is believed up to these: one that lies must not make the arithmetic of all others senseless.
+_MOST_SLOTS = 65_536
+_MOST_TOKENS = 1_000_000_000
+_MOST_PREFILL_MS = 1_000.0
+_MOST_SLOT_MS = 3_600_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,8 @@ class Worker:
     """One worker at one moment.
 
     `load_tokens` are its estimated tokens in flight at `reported_ms` (Unix ms, the worker's clock). `tasks` are the entries
-    of its lanes at `polled_ms` (Unix ms, ours): unread, waiting and running ones of every router.
+    of its lanes at `polled_ms` (Unix ms, ours): unread, waiting and running ones of every router. `prefill_ms` is its time for a
+    prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; 0: not known yet.
     """
 
     id: str
@@ -33,6 +41,8 @@ class Worker:
     reported_ms: float = 0.0
     tasks: int = 0
     polled_ms: float = 0.0
+    prefill_ms: float = 0.0
+    slot_ms: float = 0.0
 
     @property
     def state(self) -> str:
@@ -53,9 +63,19 @@ class Worker:
             id=id_,
             address=fields["address"],
             models=tuple(ServedModel(str(row["name"]), int(row.get("context_tokens") or 0)) for row in models),
-            slots=max(1, int(fields["slots"])),
-            load_tokens=max(0, int(float(fields.get("load_tokens") or 0))),
+            slots=int(_number(fields["slots"], 1, _MOST_SLOTS)),
+            load_tokens=int(_number(fields.get("load_tokens"), 0, _MOST_TOKENS)),
             draining=fields.get("draining") == "1",
             healthy=fields.get("healthy", "1") == "1",
-            reported_ms=float(fields.get("reported_ms") or 0),
+            reported_ms=_number(fields.get("reported_ms"), 0, math.inf),
+            prefill_ms=_number(fields.get("prefill_ms"), 0, _MOST_PREFILL_MS),
+            slot_ms=_number(fields.get("slot_ms"), 0, _MOST_SLOT_MS),
         )
+
+
+def _number(said: str | None, least: float, most: float) -> float:
+    """What was said, within what can be; nothing counts as 0. Raises ValueError for what is no number."""
+    number = float(said or 0)
+    if math.isnan(number):
+        raise ValueError("not a number")
+    return min(most, max(least, number))

@@ -78,6 +78,7 @@ class Admitting:
         now_ms = self._clock.unix() * 1000
         validate.check(request, now_ms, ask.size_bytes, self._prompt_limit_bytes, "STREAMWAY_MAX_MESSAGE_BYTES")
         ask.tenant, ask.lowered_priority = entitle(request, self._tenants.tenancy)
+        request.ClearField("load_tokens")  # for us to say
         # Told in `accepted`, so the worker must not decide otherwise.
         request.durability = request.durability or self._durability
         request.on_disconnect = request.on_disconnect or common_pb2.ON_DISCONNECT_GRACE

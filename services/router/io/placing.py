@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import structlog
+
 from services.router.core import admission, events
-from services.router.core.estimate import tokens_in_flight
-from services.router.core.ring import Branch, select
+from services.router.core.decision import Decision, Wanted
+from services.router.core.estimate import wanted_of
+from services.router.core.strategy import Strategy
 from services.router.core.worker import Worker
 from services.router.interfaces import Ask, Opened
 from services.router.io.books import Books
 from services.router.io.journal import Journal, TaskInDoubt
 from services.router.io.locating import Locator
 from services.router.io.registry import Registry
+from services.router.io.session_notes import SessionNotes
 from services.router.metrics import RouterMetrics
 from streamway.errors import (
     Cancelled,
@@ -28,31 +32,33 @@ from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_secret_id
 from streamway.v1 import common_pb2
 
+_log = structlog.get_logger("router")
+
 
 class Placing:
-    """The innermost opener: chooses by the ring, opens the channel, puts the task into that worker's lane, keeps the books."""
+    """The innermost opener: asks the strategy, opens the channel, puts the task into the worker's lane, keeps the books."""
 
     def __init__(
         self,
         registry: Registry,
+        strategy: Strategy,
+        notes: SessionNotes,
         journal: Journal,
         locator: Locator,
         books: Books,
         clock: Clock,
         metrics: RouterMetrics,
         *,
-        factor: float,
-        floor: int,
         expected_output_tokens: int,
     ) -> None:
         self._registry = registry
+        self._strategy = strategy
+        self._notes = notes
         self._journal = journal
         self._locator = locator
         self._books = books
         self._clock = clock
         self._metrics = metrics
-        self._factor = factor
-        self._floor = floor
         self._expected = expected_output_tokens
 
     async def open(self, ask: Ask) -> Opened:
@@ -60,12 +66,17 @@ class Placing:
         if ask.unwanted:
             raise Cancelled
         request = ask.request
-        tokens = tokens_in_flight(ask.size_bytes, request, ask.body, self._expected)
-        worker, branch = self._choose(request.model, request.session, tokens)
+        wanted = wanted_of(request, ask.size_bytes, ask.body, self._expected, blocks=self._strategy.wants_blocks)
+        await self._recall(wanted)
+        if ask.unwanted:
+            raise Cancelled
+        worker, decision = self._choose(wanted)
+        # The worker counts the same.
+        request.load_tokens = decision.tokens
         place = Place(worker.id, worker.address)
         told = events.accepted(
             request,
-            route=branch,
+            route=decision.branch,
             cache=ask.cache,
             worker=worker.id,
             source=self._locator.source_of(place),
@@ -73,7 +84,7 @@ class Placing:
             durability=request.durability,
             lowered_priority=ask.lowered_priority,
         )
-        self._books.reserve(ask, place, tokens)
+        self._books.reserve(ask, place, decision.tokens)
         try:
             return await self._place(ask, place, told)
         except StreamwayError:
@@ -137,23 +148,33 @@ class Placing:
         )
         return Opened([told], known.place, request.generation, durable=known.durable)
 
-    def _choose(self, model: str, session: str, tokens: int) -> tuple[Worker, Branch]:
-        candidates = self._registry.candidates(model)
-        if not candidates:
+    async def _recall(self, wanted: Wanted) -> None:
+        """Where a session is that this router has not seen: another one may have."""
+        if wanted.session and not self._strategy.knows(wanted, self._clock.monotonic()):
+            stay = await self._notes.recall(wanted)
+            if stay is not None:
+                self._strategy.learn(wanted, stay)
+
+    def _choose(self, wanted: Wanted) -> tuple[Worker, Decision]:
+        model, pool = wanted.model, self._registry.pool(wanted.model)
+        if pool is None:
             known = self._registry.all()
             if not known and not self._registry.readable:
                 raise StoreUnavailable
             if self._registry.served_lately(model):
                 raise NoWorkers(model)
             raise ModelNotFound(model, sorted({served.name for worker in known for served in worker.models}))
-        decision = select(self._registry.ring, session, tokens, candidates, factor=self._factor, floor=self._floor)
-        self._metrics.decisions.labels(decision.branch).inc()
+        now = self._clock.monotonic()
+        decision = self._strategy.choose(wanted, pool, now)
+        self._metrics.decisions.labels(decision.branch, decision.reason).inc()
         worker = self._registry.worker(decision.worker)
         if worker is None:
             if decision.full:
-                raise QueueFull(model, admission.retry_after_s(self._registry.ends_per_s(list(candidates))))
+                raise QueueFull(model, admission.retry_after_s(self._registry.ends_per_s(list(pool))))
             raise NoWorkers(model)
-        return worker, decision.branch
+        self._notes.note(wanted, self._strategy.placed(wanted, decision, now))
+        _log.debug("placed", worker=worker.id, branch=decision.branch, reason=decision.reason, tokens=decision.tokens)
+        return worker, decision
 
     def _now_ms(self) -> int:
         return int(self._clock.unix() * 1000)

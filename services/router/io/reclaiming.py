@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 import structlog
 from redis.exceptions import RedisError
 
+from services.router.core.decision import Wanted
 from services.router.core.departures import Departures
-from services.router.core.ring import select
+from services.router.core.strategy import Strategy
 from services.router.interfaces import WorkerProbe
 from services.router.io.dead_letters import DeadLetters
 from services.router.io.registry import Registry
@@ -63,6 +64,7 @@ class _Details(NamedTuple):
     model: str
     session: str
     worker: str
+    tenant: str
 
 
 class Reclaiming:
@@ -73,6 +75,7 @@ class Reclaiming:
         valkey: Valkey,
         link: Link,
         registry: Registry,
+        strategy: Strategy,
         probe: WorkerProbe,
         clock: Clock,
         metrics: RouterMetrics,
@@ -80,17 +83,14 @@ class Reclaiming:
         *,
         lease_s: float,
         finished_ttl_ms: int,
-        factor: float,
-        floor: int,
     ) -> None:
         self._valkey = valkey
         self._link = link
         self._registry = registry
+        self._strategy = strategy
         self._probe = probe
         self._clock = clock
         self._metrics = metrics
-        self._factor = factor
-        self._floor = floor
         self._departures = Departures(lease_s)
         self._hints: set[str] = set()
         self._wake = asyncio.Event()
@@ -261,19 +261,17 @@ class Reclaiming:
         _log.info("task_moved", generation=copy.generation, to=worker or "pool", outcome=outcome)
 
     def _choose(self, known: _Details) -> str:
-        """A worker by the ring; empty where none can take more now: then the pool, for whoever has room first."""
-        candidates = self._registry.candidates(known.model)
-        if not candidates:
+        """A worker by the strategy; empty where none can take more now: then the pool, for whoever has room first."""
+        pool = self._registry.pool(known.model)
+        if pool is None:
             return ""
-        decision = select(
-            self._registry.ring, known.session, _MOVED_TOKENS, candidates, factor=self._factor, floor=self._floor
-        )
-        return decision.worker
+        wanted = Wanted(known.model, known.session, _MOVED_TOKENS, 0, known.tenant)
+        return self._strategy.choose(wanted, pool, self._clock.monotonic()).worker
 
     async def _details(self, generations: Sequence[str]) -> list[_Details]:
         async with self._valkey.pipeline(transaction=False) as pipe:
             for generation in generations:
-                pipe.hmget(keys.generation(generation), "model", "session", "worker")
+                pipe.hmget(keys.generation(generation), "model", "session", "worker", "tenant")
             rows = await pipe.execute()
         return [_Details(*((value or b"").decode() for value in row)) for row in rows]
 

@@ -7,9 +7,10 @@ import asyncio
 import structlog
 from redis.exceptions import RedisError
 
-from services.router.core.admission import is_full
+from services.router.core.fleet import Fleet
 from services.router.core.ledger import Ledger
-from services.router.core.ring import Candidate, Ring
+from services.router.core.pool import Pool
+from services.router.core.strategy import Strategy
 from services.router.core.worker import Worker
 from services.router.interfaces import WorkerProbe, WorkerSource
 from services.router.metrics import RouterMetrics
@@ -22,37 +23,36 @@ _MODEL_MEMORY_S = 300.0
 
 
 class Registry:
-    """The last known workers, the ring over them, and what each has in flight."""
+    """The last known workers and what each has in flight."""
 
     def __init__(
         self,
         source: WorkerSource,
         ledger: Ledger,
+        fleet: Fleet,
+        strategy: Strategy,
         probe: WorkerProbe,
         clock: Clock,
         metrics: RouterMetrics,
         *,
         poll_s: float,
         keep_s: float,
-        vnodes: int,
-        queue_limit: int,
     ) -> None:
         self._source = source
         self._ledger = ledger
+        self._fleet = fleet
+        self._strategy = strategy
         self._probe = probe
         self._clock = clock
         self._metrics = metrics
         self._poll_s = poll_s
         self._keep_s = keep_s
-        self._vnodes = vnodes
-        self._queue_limit = queue_limit
         self._workers: dict[str, Worker] = {}
         # Found silent, with what their lease said then: no new work until they renew it.
         self._suspects: dict[str, float] = {}
         self._models_seen: dict[str, float] = {}
         self._read_at = self._asked_at = clock.monotonic()
         self.readable = False
-        self.ring = Ring((), vnodes)
 
     def worker(self, id_: str) -> Worker | None:
         """One worker, if its lease is alive."""
@@ -67,6 +67,7 @@ class Registry:
         worker = self._workers.get(id_)
         if worker is not None:
             self._suspects[id_] = worker.reported_ms
+            self._fleet.close(set(self._suspects))
 
     def all(self) -> list[Worker]:
         """Every known worker."""
@@ -76,16 +77,9 @@ class Registry:
         """Some worker has, or had a few minutes ago, this model; also while no worker at all is known."""
         return model in self._models_seen or not self._workers
 
-    def candidates(self, model: str) -> dict[str, Candidate]:
-        """The workers that serve a model, as the ring wants them."""
-        found: dict[str, Candidate] = {}
-        for worker in self._workers.values():
-            if worker.serves(model):
-                full = is_full(self._ledger.tasks(worker), worker.slots, self._queue_limit)
-                load = self._ledger.load(worker)
-                takes = worker.state == "ready" and worker.id not in self._suspects
-                found[worker.id] = Candidate(worker.id, worker.slots, load, takes, full)
-        return found
+    def pool(self, model: str) -> Pool | None:
+        """The workers that serve a model, as a strategy wants them; None when there are none."""
+        return self._fleet.pool(model)
 
     def tasks(self, worker: Worker) -> int:
         """Tasks of a worker now: in its lanes, waiting, running."""
@@ -97,6 +91,12 @@ class Registry:
 
     async def refresh(self) -> None:
         """Looks once. What cannot be read keeps its last state for `keep_s`, and from then on as long as it answers itself."""
+        try:
+            await self._look()
+        finally:
+            self._tell_ages()
+
+    async def _look(self) -> None:
         now = self._clock.monotonic()
         try:
             workers = await self._source.read()
@@ -104,6 +104,8 @@ class Registry:
             if self.readable:
                 _log.warning("workers_unreadable", problem=type(problem).__name__)
             self.readable = False
+            # Their reports grow old meanwhile.
+            self._adopt(list(self._workers.values()))
             if now - max(self._read_at, self._asked_at) > self._keep_s and self._workers:
                 await self._ask()
                 self._asked_at = self._clock.monotonic()
@@ -144,10 +146,18 @@ class Registry:
         for id_ in before.keys() - self._workers.keys():
             _log.info("worker_gone", worker=id_)
         self._ledger.keep_only(set(self._workers))
+        self._ledger.age(self._now_ms())
+        self._fleet.adopt(workers, set(self._suspects))
+        self._strategy.keep_only(self._fleet.models, set(self._workers))
         now = self._clock.monotonic()
         self._models_seen = {name: at for name, at in self._models_seen.items() if now - at < _MODEL_MEMORY_S}
         self._models_seen |= {served.name: now for worker in workers for served in worker.models}
-        if self.ring.workers != self._workers.keys():
-            self.ring = Ring(self._workers, self._vnodes)
         for state in _STATES:
             self._metrics.workers.labels(state).set(sum(worker.state == state for worker in workers))
+
+    def _tell_ages(self) -> None:
+        self._metrics.stale_reports.set(sum(self._ledger.stale(id_) for id_ in self._workers))
+        self._metrics.report_age.set(self._ledger.report_age_ms(self._now_ms()) / 1000)
+
+    def _now_ms(self) -> float:
+        return self._clock.unix() * 1000

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from services.router.core.bounded import bound
+from services.router.core.decision import Wanted
+from services.router.core.fleet import Fleet
 from services.router.core.ledger import Ledger
-from services.router.core.ring import Candidate, Ring, bound, select
-from services.router.core.worker import Worker
+from services.router.core.strategy import StrategyOptions, make_strategy
+from services.router.core.worker import ServedModel, Worker
 
 
 def _worker(id_: str = "w", *, load: int = 0, reported: float = 0, tasks: int = 0, polled: float = 0) -> Worker:
@@ -78,20 +83,28 @@ def test_gone_workers_are_forgotten_when_nothing_is_left_there() -> None:
     assert ledger.rate(["busy", "idle"]) == 0
 
 
-def test_e3_two_hundred_requests_on_frozen_reports_stay_within_the_bound() -> None:
-    ledger, names = Ledger(), [f"w{number}" for number in range(4)]
-    ring = Ring(names)
-    workers = {name: _worker(name, load=0, reported=1000, polled=1000) for name in names}
-    for worker in workers.values():
-        ledger.seen(worker)
+@pytest.mark.parametrize("routers", [1, 3])
+def test_e3_two_hundred_requests_on_frozen_reports_stay_within_the_bound(routers: int) -> None:
+    """Each router corrects for its own dispatches and sees nothing of the others'."""
+    names = [f"w{number}" for number in range(4)]
+    workers = [Worker(name, "x:1", (ServedModel("m", 0),), 64, reported_ms=1000, polled_ms=1000) for name in names]
+    ledgers = [Ledger() for _ in range(routers)]
+    fleets = [Fleet(ledger, 1000, 0.125) for ledger in ledgers]
+    strategies = [make_strategy("ring", StrategyOptions()) for _ in range(routers)]
+    for ledger, fleet in zip(ledgers, fleets, strict=True):
+        for worker in workers:
+            ledger.seen(worker)
+        fleet.adopt(workers)
     for number in range(200):
-        loads = {name: ledger.load(worker) for name, worker in workers.items()}
-        candidates = {name: Candidate(name, 4, load) for name, load in loads.items()}
-        decision = select(ring, f"session-{number % 7}", 300, candidates)
-        assert loads[decision.worker] + 300 <= max(
-            bound(300, sum(loads.values()), 1 / 4, 1.25, 4), min(loads.values()) + 300
-        )
-        ledger.add(f"g{number}", decision.worker, 300, 1500 + number)
-    totals = [ledger.load(worker) for worker in workers.values()]
-    assert sum(totals) == 200 * 300
-    assert max(totals) <= 1.25 * sum(totals) / 4 + 300
+        turn = number % routers
+        pool = fleets[turn].pool("m")
+        assert pool is not None
+        wanted = Wanted("m", f"session-{number % 7}", 100, 200)
+        decision = strategies[turn].choose(wanted, pool, number / 20)
+        before, least = pool[decision.worker].load, min(one.load for one in pool.values())
+        limit = bound(decision.tokens, wanted.tokens, pool.total, 1 / 4, 1.25, 4)
+        assert before + decision.tokens <= max(limit, least + decision.tokens)
+        strategies[turn].placed(wanted, decision, number / 20)
+        ledgers[turn].add(f"g{number}", decision.worker, decision.tokens, 1500 + 50 * number)
+    totals = [sum(ledger.own(name) for ledger in ledgers) for name in names]
+    assert max(totals) <= 1.25 * sum(totals) / 4 + routers * 300

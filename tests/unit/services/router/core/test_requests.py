@@ -10,7 +10,7 @@ import pytest
 from services.router.core.admission import is_full, queue_position, refusal, retry_after_s
 from services.router.core.body import look
 from services.router.core.cacheable import qualifies
-from services.router.core.estimate import prompt_bytes, tokens_in_flight
+from services.router.core.estimate import prompt_bytes, wanted_of
 from services.router.core.patience import Patience
 from streamway.errors import GoingAway, Malformed, TooManyGenerations
 from streamway.v1 import common_pb2
@@ -31,20 +31,20 @@ def _qualifies(request: common_pb2.GenerationRequest) -> bool:
 def test_tokens_are_prompt_plus_expected_output_of_all_choices() -> None:
     request = ask("x" * 400)
     assert prompt_bytes(request) == 400
-    assert tokens_in_flight(400, request, None, 256) == 101 + 256
+    assert wanted_of(request, 400, None, 256).tokens == 101 + 256
     request.limits.max_tokens = 10
-    assert tokens_in_flight(400, request, None, 256) == 101 + 10
+    assert wanted_of(request, 400, None, 256).tokens == 101 + 10
     request.sampling.n = 3
-    assert tokens_in_flight(400, request, None, 256) == 101 + 30
+    assert wanted_of(request, 400, None, 256).tokens == 101 + 30
     request.limits.max_tokens = 9999
-    assert tokens_in_flight(400, request, None, 256) == 101 + 256 * 3
+    assert wanted_of(request, 400, None, 256).tokens == 101 + 256 * 3
 
 
 def test_a_body_alone_says_the_same() -> None:
     request = ask(openai_body=_body(max_completion_tokens=20, n=2))
     del request.messages[:]
     body = look(request.openai_body, MIB)
-    assert tokens_in_flight(prompt_bytes(request), request, body, 256) == len(request.openai_body) // 4 + 1 + 40
+    assert wanted_of(request, prompt_bytes(request), body, 256).tokens == len(request.openai_body) // 4 + 1 + 40
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"{", b'{"n": "two"}', b'{"temperature": []}', b"\xff"])

@@ -1,73 +1,46 @@
-"""Branches of the ring's decision, one by one."""
+"""The orders of preference: ring and rendezvous."""
 
 from __future__ import annotations
 
-from services.router.core.ring import Branch, Candidate, Decision, Ring, bound, select
+import random
+from collections import Counter
 
-RING = Ring(["a", "b", "c"])
+import pytest
+
+from services.router.core.bounded import Preference
+from services.router.core.rendezvous import Rendezvous
+from services.router.core.ring import Ring
+
 KEY = "0123456789abcdef"
-ORDER = list(RING.walk(KEY))
 
 
-def _candidates(**changed: Candidate) -> dict[str, Candidate]:
-    return {name: Candidate(name, 4, 0) for name in ORDER} | changed
+@pytest.mark.parametrize("make", [Ring, Rendezvous])
+def test_a_walk_visits_every_worker_once_and_always_in_the_same_order(make: type[Preference]) -> None:
+    order = make()
+    assert list(order.walk(KEY)) == []
+    order.adopt({"a": 1.0, "b": 1.0, "c": 1.0})
+    walked = list(order.walk(KEY))
+    assert sorted(walked) == ["a", "b", "c"]
+    other = make()
+    other.adopt({"c": 1.0, "a": 1.0, "b": 1.0})
+    assert list(other.walk(KEY)) == walked
 
 
-def test_a_walk_visits_every_worker_once() -> None:
-    assert sorted(ORDER) == ["a", "b", "c"]
-    assert list(Ring(()).walk(KEY)) == []
+@pytest.mark.parametrize("make", [Ring, Rendezvous])
+def test_a_set_that_changes_step_by_step_is_the_set_made_at_once(make: type[Preference]) -> None:
+    draw = random.Random(5)
+    order, names = make(), {f"w{number}" for number in range(6)}
+    order.adopt(dict.fromkeys(names, 1.0))
+    for step in range(30):
+        names ^= {f"w{draw.randrange(12)}", f"w{draw.randrange(12)}"}
+        order.adopt(dict.fromkeys(names, 1.0))
+        fresh = make()
+        fresh.adopt(dict.fromkeys(names, 1.0))
+        assert list(order.walk(f"{KEY}{step}")) == list(fresh.walk(f"{KEY}{step}"))
 
 
-def test_home_takes_what_is_its_own() -> None:
-    assert select(RING, KEY, 100, _candidates()) == Decision(ORDER[0], Branch.HOME)
-
-
-def test_home_over_its_bound_spills_to_the_next_clockwise() -> None:
-    home = ORDER[0]
-    decision = select(RING, KEY, 100, _candidates(**{home: Candidate(home, 4, 301)}))
-    assert decision == Decision(ORDER[1], Branch.SPILL)
-
-
-def test_the_floor_lets_a_quiet_mesh_keep_four_requests_at_home() -> None:
-    home = ORDER[0]
-    assert bound(100, 300, 1 / 3, 1.25, 4) == 400
-    decision = select(RING, KEY, 100, _candidates(**{home: Candidate(home, 4, 300)}))
-    assert decision == Decision(home, Branch.HOME)
-
-
-def test_a_full_queue_spills() -> None:
-    home = ORDER[0]
-    assert select(RING, KEY, 1, _candidates(**{home: Candidate(home, 4, 0, full=True)})).branch == Branch.SPILL
-
-
-def test_a_home_that_takes_no_work_moves() -> None:
-    home = ORDER[0]
-    decision = select(RING, KEY, 1, _candidates(**{home: Candidate(home, 4, 0, open=False)}))
-    assert decision == Decision(ORDER[1], Branch.MOVED)
-
-
-def test_workers_of_other_models_are_walked_past() -> None:
-    candidates = _candidates()
-    del candidates[ORDER[0]]
-    assert select(RING, KEY, 1, candidates) == Decision(ORDER[1], Branch.HOME)
-
-
-def test_without_a_key_the_least_loaded_by_weight_takes_it() -> None:
-    candidates = {"a": Candidate("a", 1, 50), "b": Candidate("b", 8, 80), "c": Candidate("c", 1, 20)}
-    assert select(RING, "", 1, candidates) == Decision("b", Branch.NO_KEY)
-
-
-def test_when_all_are_over_the_least_loaded_takes_it() -> None:
-    # Two workers of ten to one: mine is large against what the small share allows.
-    ring = Ring(["big", "small"])
-    candidates = {"big": Candidate("big", 10, 10_000), "small": Candidate("small", 1, 5_000)}
-    decision = select(ring, KEY, 1000, candidates, factor=1.01, floor=1)
-    assert decision.worker == "big"
-
-
-def test_nobody_open_and_everybody_full_are_told_apart() -> None:
-    closed = {name: Candidate(name, 1, 0, open=False) for name in "abc"}
-    full = {name: Candidate(name, 1, 0, full=True) for name in "abc"}
-    assert select(RING, KEY, 1, closed) == Decision("", Branch.NONE_ELIGIBLE, full=False)
-    assert select(RING, KEY, 1, full) == Decision("", Branch.NONE_ELIGIBLE, full=True)
-    assert select(RING, KEY, 1, {}) == Decision("", Branch.NONE_ELIGIBLE, full=False)
+def test_rendezvous_gives_each_worker_the_share_of_its_weight() -> None:
+    order = Rendezvous()
+    order.adopt({"small": 1.0, "big": 3.0})
+    homes = Counter(next(order.walk(f"session-{number}")) for number in range(4000))
+    assert 0.72 < homes["big"] / 4000 < 0.78

@@ -8,7 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis.exceptions import ConnectionError
 
+from services.router.core.fleet import Fleet
 from services.router.core.ledger import Ledger
+from services.router.core.strategy import StrategyOptions, make_strategy
 from services.router.core.worker import ServedModel, Worker
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
@@ -61,10 +63,15 @@ def clock() -> Clock:
 
 
 def _registry(source: Source, clock: Clock, probe: Answers | None = None) -> Registry:
+    ledger, strategy = Ledger(5000), make_strategy("ring", StrategyOptions())
     metrics = RouterMetrics(CollectorRegistry())
-    return Registry(
-        source, Ledger(), probe or Answers(), clock, metrics, poll_s=0.5, keep_s=10, vnodes=16, queue_limit=8
-    )
+    fleet = Fleet(ledger, 8, 0.125)
+    return Registry(source, ledger, fleet, strategy, probe or Answers(), clock, metrics, poll_s=0.5, keep_s=10)
+
+
+def _open(registry: Registry, model: str = "m") -> dict[str, bool]:
+    pool = registry.pool(model)
+    return {id_: candidate.open for id_, candidate in pool.items()} if pool is not None else {}
 
 
 async def test_candidates_are_the_workers_of_a_model(clock: Clock) -> None:
@@ -72,22 +79,22 @@ async def test_candidates_are_the_workers_of_a_model(clock: Clock) -> None:
     assert not registry.readable
     await registry.refresh()
     assert registry.readable
-    candidates = registry.candidates("m")
-    assert {id_: candidate.open for id_, candidate in candidates.items()} == {"a": True, "b": False}
-    assert registry.ring.workers == {"a", "b", "c"}
+    assert _open(registry) == {"a": True, "b": False}
+    assert _open(registry, "other") == {"c": True}
 
 
-async def test_the_ring_is_made_anew_only_when_the_set_changes(clock: Clock) -> None:
+async def test_while_nothing_can_be_read_reports_grow_old_and_it_shows(clock: Clock) -> None:
     source = Source(_worker("a"), _worker("b"))
     registry = _registry(source, clock)
+    source.workers = [replace(worker, polled_ms=clock.now * 1000) for worker in source.workers or []]
     await registry.refresh()
-    ring = registry.ring
-    source.workers = [_worker("b"), _worker("a", healthy=False)]
+    assert registry._metrics.stale_reports._value.get() == 0
+    source.workers = None
+    clock.now += 5.5
     await registry.refresh()
-    assert registry.ring is ring
-    source.workers = [_worker("a")]
-    await registry.refresh()
-    assert registry.ring.workers == {"a"}
+    assert registry._metrics.stale_reports._value.get() == 2
+    assert registry._metrics.report_age._value.get() == pytest.approx(5.5)
+    assert _open(registry) == {"a": True, "b": True}
 
 
 async def test_the_last_known_workers_count_for_a_while_and_then_as_long_as_they_answer(clock: Clock) -> None:
@@ -123,7 +130,7 @@ async def test_a_model_whose_workers_vanished_is_out_of_order_and_not_unknown(cl
     await registry.refresh()
     source.workers = [_worker("c", "other")]
     await registry.refresh()
-    assert registry.candidates("m") == {}
+    assert registry.pool("m") is None
     assert registry.served_lately("m")
     assert not registry.served_lately("gpt-9")
     clock.now += 301
@@ -138,10 +145,10 @@ async def test_a_worker_that_was_found_silent_gets_nothing_until_it_renews_its_l
     registry.suspect("a")
     assert registry.reachable("a") is None
     assert registry.worker("a") is not None
-    assert {id_: candidate.open for id_, candidate in registry.candidates("m").items()} == {"a": False, "b": True}
+    assert _open(registry) == {"a": False, "b": True}
     await registry.refresh()
     assert registry.reachable("a") is None
     source.workers = [replace(_worker("a"), reported_ms=5.0), _worker("b")]
     await registry.refresh()
     assert registry.reachable("a") is not None
-    assert registry.candidates("m")["a"].open
+    assert _open(registry)["a"]

@@ -1,0 +1,93 @@
+"""All workers as decisions see them: a pool for each model, brought up to date before each decision by what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from services.router.core.admission import is_full
+from services.router.core.decision import Candidate
+from services.router.core.ledger import Ledger
+from services.router.core.pool import Pool
+from services.router.core.worker import Worker
+
+
+class Fleet:
+    """Workers, what each has in flight, and the pools.
+
+    `queue_limit`: tasks a worker may have beyond its slots. `prefill_ms`: what a prompt token is assumed to take at a worker that
+    has not said.
+    """
+
+    def __init__(self, ledger: Ledger, queue_limit: int, prefill_ms: float) -> None:
+        self._ledger = ledger
+        self._queue_limit = queue_limit
+        self._prefill_ms = prefill_ms
+        self._workers: dict[str, Worker] = {}
+        self._closed: Set[str] = frozenset()
+        self._pools: dict[str, Pool] = {}
+        # Load of those with a fresh report for their size, in tokens a slot.
+        self._mean_load = 0.0
+
+    @property
+    def models(self) -> set[str]:
+        """Models that some worker has."""
+        return set(self._pools)
+
+    def adopt(self, workers: Iterable[Worker], closed: Set[str] = frozenset()) -> None:
+        """Takes what was learned of all workers at once. `closed`: they get nothing, whatever their lease says."""
+        self._workers = {worker.id: worker for worker in workers}
+        self._closed = closed
+        self._ledger.take_changed()
+        fresh = [worker for worker in self._workers.values() if not self._ledger.stale(worker.id)]
+        slots = sum(worker.slots for worker in fresh)
+        self._mean_load = sum(map(self._ledger.load, fresh)) / slots if slots else 0.0
+        members: dict[str, list[Candidate]] = {}
+        for worker in self._workers.values():
+            candidate = self._candidate(worker)
+            for model in {served.name for served in worker.models}:
+                members.setdefault(model, []).append(candidate)
+        self._pools = {model: pool for model, pool in self._pools.items() if model in members}
+        for model, candidates in members.items():
+            pool = self._pools.setdefault(model, Pool())
+            if len(pool) == len(candidates) and all(
+                one.worker in pool and pool[one.worker].weight == one.weight for one in candidates
+            ):
+                for one in candidates:
+                    pool.put(one)
+            else:
+                pool.replace(candidates)
+
+    def close(self, closed: Set[str]) -> None:
+        """Other workers get nothing now."""
+        changed = self._closed ^ closed
+        self._closed = closed
+        self._update(changed)
+
+    def pool(self, model: str) -> Pool | None:
+        """The workers that serve a model, as of now; None when there are none."""
+        self._update(self._ledger.take_changed())
+        return self._pools.get(model)
+
+    def _update(self, workers: Iterable[str]) -> None:
+        for id_ in workers:
+            worker = self._workers.get(id_)
+            if worker is not None:
+                candidate = self._candidate(worker)
+                for served in worker.models:
+                    self._pools[served.name].put(candidate)
+
+    def _candidate(self, worker: Worker) -> Candidate:
+        tasks = self._ledger.tasks(worker)
+        load: float = self._ledger.load(worker)
+        if self._ledger.stale(worker.id):
+            # Nobody knows. As much as the others have neither draws work there nor keeps it away.
+            load = max(self._ledger.own(worker.id), self._mean_load * worker.slots)
+        return Candidate(
+            worker.id,
+            worker.slots,
+            load,
+            worker.state == "ready" and worker.id not in self._closed,
+            is_full(tasks, worker.slots, self._queue_limit),
+            max(0, tasks + 1 - worker.slots) * worker.slot_ms / worker.slots,
+            worker.prefill_ms or self._prefill_ms,
+        )

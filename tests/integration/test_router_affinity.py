@@ -1,0 +1,119 @@
+"""Where sessions go: several routers, several strategies. Real gRPC, a real Valkey, workers written by hand."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+
+from streamway.lanes import request_of
+from streamway.v1 import common_pb2
+from streamway.valkey import keys
+from tests.support.router_mesh import Mesh, ask, mesh, until
+from tests.support.valkey_server import ValkeyServer
+
+# About 2,000 tokens: a quarter of a second of prefill.
+LONG = "x" * 8000
+
+
+async def _opened(made: Mesh, request: common_pb2.GenerationRequest) -> common_pb2.Accepted:
+    stream = made.connect()
+    event = await stream.first(await stream.open(request))
+    await stream.close()
+    assert event.HasField("accepted"), event
+    return event.accepted
+
+
+async def _drains(made: Mesh, worker: str, drains: bool, *others: Mesh) -> None:
+    """Has a worker say so, and waits until the routers know."""
+    hand = next(hand for hand in made.workers if hand.id == worker)
+    hand.fields["draining"] = "1" if drains else "0"
+    await hand.lease.renew()
+    for each in (made, *others):
+        registry = each.app._made().registry
+        await until(lambda registry=registry: registry.worker(worker).draining is drains)
+
+
+async def test_another_router_finds_a_spilled_session_where_the_first_one_put_it(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    async with (
+        mesh(valkey, valkey_server.url, workers=3, poll_s=0.05) as first,
+        mesh(valkey, valkey_server.url, workers=0, poll_s=0.05, id="router-1") as second,
+        mesh(valkey, valkey_server.url, workers=0, poll_s=0.05, id="router-2", session_recall_ms=0) as forgetful,
+    ):
+        home = (await _opened(first, ask("hello", session="s", tenant="t"))).worker
+        key = await _key(first)
+        assert not await valkey.exists(key), "nothing is noted of a session that is at home"
+        await _drains(first, home, True, second, forgetful)
+        moved = await _opened(first, ask(LONG, session="s", tenant="t"))
+        assert moved.route == "moved"
+        assert moved.worker != home
+        await _drains(first, home, False, second, forgetful)
+
+        kept = await _opened(second, ask(LONG, session="s", tenant="t"))
+        assert (kept.route, kept.worker) == ("spill", moved.worker)
+        assert 0 < await valkey.pttl(key) <= 600_000
+        unaware = await _opened(forgetful, ask(LONG, session="s", tenant="t"))
+        assert (unaware.route, unaware.worker) == ("home", home)
+
+
+async def _key(made: Mesh) -> str:
+    # The key that a client is told for its session.
+    accepted = await _opened(made, ask("hello", session="s", tenant="t"))
+    return keys.session("t", accepted.session)
+
+
+async def test_a_session_that_came_home_is_noted_as_home(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    async with mesh(valkey, valkey_server.url, workers=2, poll_s=0.05, walk_home_ms=1_000_000) as made:
+        home = (await _opened(made, ask(LONG, session="s", tenant="t"))).worker
+        await _drains(made, home, True)
+        assert (await _opened(made, ask(LONG, session="s", tenant="t"))).route == "moved"
+        await _drains(made, home, False)
+        back = await _opened(made, ask(LONG, session="s", tenant="t"))
+        assert (back.route, back.worker) == ("home", home)
+        noted = await valkey.hget(keys.session("t", back.session), "place:m")  # type: ignore[misc]
+        assert noted is not None
+        assert noted.decode().split()[:2] == [home, home]
+
+
+async def test_a_note_that_is_none_does_no_harm(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    async with mesh(valkey, valkey_server.url) as made:
+        for number, wrong in enumerate(["", "a b", "a b c d", "a b 5 99999999999999999999", "w9 w0 5 0"]):
+            session = f"{number:016x}"
+            await valkey.hset(keys.session("", session), "place:m", wrong)  # type: ignore[misc]
+            assert (await _opened(made, ask("hello", session=session))).route == "home"
+        await valkey.set(keys.session("", "f" * 16), "no hash")
+        assert (await _opened(made, ask("hello", session="f" * 16))).route == "home"
+
+
+async def test_what_a_request_counts_with_is_the_routers_to_say(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    async with mesh(valkey, valkey_server.url) as made:
+        counted = []
+        for prompt in (LONG, LONG + "and more " * 100):
+            request = ask(prompt, session="s", load_tokens=4_000_000_000)
+            request.limits.max_tokens = 10
+            await _opened(made, request)
+            found = (await request_of(valkey, [request.generation]))[0]
+            assert found is not None
+            counted.append(found[0].load_tokens)
+        assert counted[0] == 2001 + 10
+        assert counted[1] == 225 + 10 - 10, "the first turn's prompt and its answer are in KV"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "routes"),
+    [
+        ("ring", {"home"}),
+        ("rendezvous", {"home"}),
+        ("prefix", {"no_key", "home"}),
+        ("least_loaded", {"no_key"}),
+    ],
+)
+async def test_each_strategy_says_where_its_worker_stands(
+    strategy: str, routes: set[str], valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    async with mesh(valkey, valkey_server.url, workers=3, strategy=strategy) as made:
+        told = [await _opened(made, ask(LONG + str(turn), session="s")) for turn in range(3)]
+        assert {accepted.route for accepted in told} == routes
+        workers = {accepted.worker for accepted in told}
+        assert len(workers) == (3 if strategy == "least_loaded" else 1)
