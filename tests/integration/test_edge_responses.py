@@ -13,9 +13,15 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from services.edge.app import Edge
+from services.edge.core import responses_request
+from services.edge.core.responses_state import Outcome
+from services.edge.io.responses_store import ResponseStore
 from streamway.errors import EngineFailed, ModelNotFound
+from streamway.runtime.clock import SystemClock
+from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
+from streamway.valkey.link import Link
 from tests.support.clients import RawRequest
 from tests.support.hand_router import accepted, refused
 from tests.support.inference_service import failed
@@ -268,6 +274,25 @@ async def test_without_a_store_an_answer_is_not_stored_and_a_background_one_refu
     await answer.end()
     status, response = await asked
     assert (status, response["status"], response["store"]) == (200, "completed", False)
+
+
+async def test_what_is_deleted_while_its_end_is_kept_stays_deleted(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    """Two edges, each on a connection of its own: one keeps the outcome, the other erases."""
+    links = [Link(valkey_server.url, SystemClock()) for _ in range(2)]
+    scope = TaskScope("test")
+    try:
+        for link in links:
+            scope.spawn(link.run(), "link")
+        keeper, eraser = (ResponseStore(link, 60.0, SystemClock()) for link in links)
+        echo = responses_request.echo(responses_request.parse(b'{"model":"m","input":"hi"}'))
+        for number in range(300):
+            await keeper.begin(str(number), "t", "s", echo, [])
+            async with asyncio.TaskGroup() as group:
+                group.create_task(keeper.end(str(number), Outcome("completed", "said")))
+                group.create_task(eraser.erase(str(number)))
+        assert await valkey.keys("sw:openai:*") == []
+    finally:
+        await scope.close()
 
 
 async def test_deleting_takes_request_and_events_with_it(world: JournaledWorld) -> None:

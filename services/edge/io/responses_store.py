@@ -29,6 +29,12 @@ _log = structlog.get_logger("edge")
 _STORE_WAIT_S: Final = 2.0
 # How long a claim on a background response holds; two renewals may be late.
 CLAIM_S: Final = 15.0
+# In one step, or one that was deleted in between would come back as an outcome that belongs to nobody.
+_END: Final = """
+if redis.call('HEXISTS', KEYS[1], 'tenant') == 0 then return 0 end
+redis.call('HSET', KEYS[1], 'outcome', ARGV[1])
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+"""
 _FIELDS: Final = ("tenant", "session", "echo", "messages", "outcome")
 _encode: Final = msgspec.json.Encoder().encode
 _echo: Final = msgspec.json.Decoder(Echo).decode
@@ -80,9 +86,7 @@ class ResponseStore:
         """Keeps how it ended, if it is kept at all. Without the store the channel has it for a while."""
         key = keys.openai_response(generation)
         try:
-            (owner,) = await self._ask(("HGET", key, "tenant"))
-            if owner is not None:
-                await self._ask(("HSET", key, "outcome", encode_outcome(outcome)), ("PEXPIRE", key, self._keep_ms))
+            await self._ask(("EVAL", _END, 1, key, encode_outcome(outcome), self._keep_ms))
             await self.release(generation)
         except StoreUnavailable as problem:
             _log.warning("response_not_kept", generation=generation, problem=problem.name)
