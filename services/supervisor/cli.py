@@ -154,7 +154,7 @@ def status(
 
 @app.command(epilog=_CHAOS_EXAMPLES)
 def chaos(
-    short: Annotated[bool, typer.Option("--short", help="Eight deeds, about a minute.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Seven deeds, about a minute.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Also every phase on every surface: 55 deeds, about a quarter of an hour.")
     ] = False,

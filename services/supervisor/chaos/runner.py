@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from services.supervisor.chaos.clients import PATIENCE_S, Question, ask
@@ -25,6 +26,7 @@ _STAGGER_S: Final = 0.02
 _LOOK_S: Final = 0.02
 # Where new work is asked for while the store is away, it is after this long.
 _NEWCOMER_AFTER_S: Final = 1.0
+_NEWCOMER_TOKENS: Final = 30
 
 
 class Runner:
@@ -38,14 +40,16 @@ class Runner:
 
     async def run(self, round_: Round) -> Row:
         """One round, and the mesh whole again after it. Raises StartError where a deed is not possible here."""
-        return await _Course(self._mesh, round_, self._stream).run()
+        began = time.monotonic()
+        row = await _Course(self._mesh, round_, self._stream).run()
+        return replace(row, took_s=round(time.monotonic() - began, 1))
 
-    def _stream(self, round_: Round, durability: str, *, keyed: bool) -> tuple[Question, Account]:
+    def _stream(self, tokens: int, durability: str, *, keyed: bool) -> tuple[Question, Account]:
         self._asked += 1
         prompt = f"chaos {self._run} {self._asked}: how does a river find the sea?"
         key = prompt if keyed else ""
-        question = Question(self._model, prompt, round_.tokens, _SEED, durability, key)
-        return question, Account(simulated_answer(prompt, round_.tokens), round_.tokens)
+        question = Question(self._model, prompt, tokens, _SEED, durability, key)
+        return question, Account(simulated_answer(prompt, tokens), tokens)
 
 
 class _Course:
@@ -69,7 +73,7 @@ class _Course:
         async with asyncio.TaskGroup() as group:
             for number in range(round_.streams):
                 surface = round_.surfaces[number % len(round_.surfaces)]
-                question, account = self._stream(round_, round_.durability, keyed=True)
+                question, account = self._stream(round_.tokens, round_.durability, keyed=True)
                 self._streams.append((surface, account))
                 group.create_task(
                     ask(surface, number // len(round_.surfaces), self._mesh, question, account, self._look)
@@ -159,7 +163,7 @@ class _Course:
 
     async def _newcomer(self) -> Account:
         """New work, without a key: it runs also where the store is away, and says so."""
-        question, account = self._stream(self._round, "relaxed", keyed=False)
+        question, account = self._stream(_NEWCOMER_TOKENS, "relaxed", keyed=False)
         await ask("websocket", 0, self._mesh, question, account, lambda _: None)
         return account
 

@@ -70,8 +70,9 @@ class Round:
 UNDISTURBED: Final = Round("nothing", "edge", streams=6)
 
 # A stream has 60 tokens a second in a mesh of our own: these run on for a while after the deed.
+_BRIEF: Final = 90
 _MEDIUM: Final = 150
-_LONG: Final = 420
+_LONG: Final = 360
 
 OUTAGES: Final[tuple[Round, ...]] = (
     Round("stop", "valkey", streams=6, tokens=_LONG, seconds=3),
@@ -91,10 +92,9 @@ STANDARD: Final[tuple[Round, ...]] = (
     *OUTAGES,
 )
 SHORT: Final[tuple[Round, ...]] = (
-    *(Round("kill", victim, tokens=_MEDIUM) for victim in VICTIMS),
-    Round("pause", "router", tokens=_MEDIUM, seconds=1),
-    Round("cut", "edge", tokens=_MEDIUM),
-    Round("cut", "adapter", tokens=_MEDIUM),
+    *(Round("kill", victim, tokens=_BRIEF) for victim in VICTIMS),
+    Round("cut", "edge", tokens=_BRIEF),
+    Round("cut", "adapter", tokens=_BRIEF),
 )
 # Who dies × when × on which surface. Victims alternate, so that each has time to come back. A phase that needs a queue needs
 # more streams than the mesh of our own has slots.

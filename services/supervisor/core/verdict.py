@@ -56,6 +56,8 @@ class Row:
     next_token_most_s: float | None
     not_durable: int
     note: str = ""
+    # How long the round took, until the mesh was whole again.
+    took_s: float = 0.0
 
     @property
     def clean(self) -> bool:
