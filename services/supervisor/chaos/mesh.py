@@ -38,6 +38,10 @@ _ENVIRONMENT: Final = {
 _SIZE: Final = ("--workers", "3", "--routers", "2", "--edges", "2")
 
 
+class NotWhole(Exception):
+    """A process did not come back. The message says which."""
+
+
 class ChaosMesh:
     """A mesh of this machine, read from what its supervisor writes into `data_dir`."""
 
@@ -89,14 +93,12 @@ class ChaosMesh:
     async def whole(self, killed: Mapping[str, int]) -> None:
         """Waits until every process runs, those in `killed` under another pid, and workers and routers hold their leases.
 
-        Raises StartError when that takes more than a minute.
+        Raises NotWhole when that takes more than a minute.
         """
         until = time.monotonic() + _WHOLE_S
         while missing := await self._missing(killed):
             if time.monotonic() > until:
-                raise StartError(
-                    f"the mesh is not whole again after {_WHOLE_S:g} s: {', '.join(missing)} did not come back"
-                )
+                raise NotWhole(f"after {_WHOLE_S:g} s {', '.join(missing)} did not come back")
             await asyncio.sleep(0.1)
 
     async def _missing(self, killed: Mapping[str, int]) -> list[str]:

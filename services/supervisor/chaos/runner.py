@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 from services.supervisor.chaos.clients import PATIENCE_S, Question, ask
-from services.supervisor.chaos.deeds import Mischief
+from services.supervisor.chaos.deeds import Mischief, NotPossible
 from services.supervisor.chaos.mesh import ChaosMesh
 from services.supervisor.core.account import Account
 from services.supervisor.core.rounds import Round, Surface
 from services.supervisor.core.verdict import Row, Witness, judge
 from streamway.runtime.ids import new_secret_id
-from streamway.runtime.process import StartError
 from streamway.simulation.request import read
 from streamway.simulation.settings import SimulationSettings
 
@@ -39,7 +38,7 @@ class Runner:
         self._asked = 0
 
     async def run(self, round_: Round) -> Row:
-        """One round, and the mesh whole again after it. Raises StartError where a deed is not possible here."""
+        """One round, and the mesh whole again after it. Raises NotWhole when that takes too long."""
         began = time.monotonic()
         row = await _Course(self._mesh, round_, self._stream).run()
         return replace(row, took_s=round(time.monotonic() - began, 1))
@@ -61,7 +60,7 @@ class _Course:
         self._stream = stream
         self._streams: list[tuple[Surface, Account]] = []
         self._done = asyncio.Event()
-        self._problem: StartError | None = None
+        self._problem = ""
         self._mischief: Mischief | None = None
         self._target = ""
         self._done_at = 0.0
@@ -69,6 +68,13 @@ class _Course:
         self._extra: list[Witness] = []
 
     async def run(self) -> Row:
+        try:
+            return await self._run()
+        finally:  # also where the run is broken off: nothing stays paused, no store without its folder
+            if self._mischief is not None:
+                self._mischief.put_back()
+
+    async def _run(self) -> Row:
         round_ = self._round
         async with asyncio.TaskGroup() as group:
             for number in range(round_.streams):
@@ -80,11 +86,9 @@ class _Course:
                 )
                 await asyncio.sleep(_STAGGER_S)
             note = await self._disturb(group)
-        if self._problem is not None:
-            raise self._problem
         mischief = self._mischief
         await self._mesh.whole(mischief.killed if mischief is not None else {})
-        if round_.newcomers:
+        if round_.newcomers and mischief is not None:
             self._extra.append(
                 Witness("new", await self._newcomer(), live=False, hit=False, expected_durability="relaxed")
             )
@@ -109,10 +113,10 @@ class _Course:
             await asyncio.sleep(_LOOK_S)
         mischief = self._mischief
         if mischief is None:
-            return ""
+            return f"not done: {self._problem}"
         if self._round.newcomers:
             group.create_task(self._early_newcomer(mischief))
-        await mischief.undo()
+        await mischief.last()
         return mischief.note
 
     def _look(self, account: Account) -> None:
@@ -125,8 +129,8 @@ class _Course:
             self._target = self._choose(account)
             mischief = Mischief(self._mesh, self._round, self._target)
             mischief.do()
-        except StartError as problem:
-            self._problem = problem
+        except NotPossible as problem:
+            self._problem = str(problem)
             return
         self._mischief = mischief
         self._done_at = time.monotonic()
@@ -138,7 +142,7 @@ class _Course:
     def _choose(self, account: Account) -> str:
         names = self._mesh.names(self._round.victim)
         if not names:
-            raise StartError(f"this mesh has no {self._round.victim} of its own; leave it out with --only")
+            raise NotPossible(f"the mesh has no {self._round.victim} of its own")
         adapter = self._round.victim == "adapter"
         # That of the stream whose moment it is; where it has none, as gRPC has no edge, the one that most streams have.
         its = [each.worker if adapter else each.through for each in (account, *self._running())]

@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from services.supervisor.chaos.mesh import ChaosMesh, own_mesh
+from services.supervisor.chaos.mesh import ChaosMesh, NotWhole, own_mesh
 from services.supervisor.chaos.runner import Runner
 from services.supervisor.commands.arguments import given
 from services.supervisor.core.rounds import UNDISTURBED, Round
@@ -43,7 +43,7 @@ def torment(
 ) -> None:
     """Runs the rounds and prints the table; exit code 1 when a stream lost or repeated something, or failed.
 
-    Raises StartError when there is no mesh to run them on, or a deed is not possible here.
+    A deed that is not possible here is left out and says so. Raises StartError when there is no mesh to run them on.
     """
     if not sys.platform.startswith("linux"):
         raise StartError("chaos needs Linux: it finds processes and connections in /proc")
@@ -71,7 +71,14 @@ async def _run(
         runner = Runner(mesh, await _simulated_model(mesh))
         rows: list[Row] = []
         for number, round_ in enumerate((UNDISTURBED, *rounds)):
-            row = await runner.run(round_)
+            try:
+                row = await runner.run(round_)
+            except NotWhole as problem:
+                console.print(
+                    f"{round_.deed} {round_.victim}, {round_.phase}, {round_.surface}: {problem}", style="red"
+                )
+                console.print(_table(rows))
+                sys.exit(1)
             rows.append(row)
             _progress(console, row, number, len(rounds))
             if number == 0 and not row.clean:
