@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.supervisor.core.rounds import SHORT
+from tests.support.mesh import MeshProcesses
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -41,6 +42,15 @@ async def test_the_short_run_loses_and_repeats_nothing(tmp_path: Path) -> None:
     assert {name.partition("-")[0] for name in hit} >= {"edge", "router", "adapter", "valkey"}, said
     assert all(row["live"] for row in rows[1:]), said
     assert "nothing lost, nothing repeated" in said
+
+
+async def test_a_mesh_that_runs_already_is_tormented_where_it_is(chaos_mesh: MeshProcesses, tmp_path: Path) -> None:
+    file, before = tmp_path / "chaos.json", chaos_mesh.pid_of("cache-0")
+    data_dir = str(chaos_mesh.log_path.parent / "data")
+    code, said = await command("--running", "--data-dir", data_dir, "--short", "--only", "cache", "--json", str(file))
+    assert code == 0, said
+    assert [(row["deed"], row["target"]) for row in json.loads(file.read_text())][1:] == [("kill", "cache-0")]
+    assert chaos_mesh.pid_of("cache-0") != before
 
 
 @pytest.mark.parametrize(
