@@ -106,7 +106,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             raise GoingAway("worker")
         if not self._monitor.healthy:
             raise NoWorkers(request.model)
-        if not await self._worker.room_for_call():
+        if not await self._worker.room.for_call():
             raise QueueFull(request.model, _RETRY_S)
         wanted = common_pb2.GenerationRequest()
         wanted.CopyFrom(request)

@@ -130,7 +130,7 @@ async def test_a_direct_call_waits_for_room_that_a_read_of_the_lanes_has_set_asi
         await asyncio.sleep(0.1)
         assert granted == 1
         assert engine.calls == []
-        adapter._worker.release(granted)
+        adapter._worker.room.release(granted)
         assert kinds(await all_of(call))[-1] == "finished"
 
 

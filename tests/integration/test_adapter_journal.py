@@ -16,6 +16,7 @@ import pytest
 from redis.asyncio import Redis
 
 from services.inference_adapter.app import Adapter
+from services.inference_adapter.io import journaled
 from services.inference_adapter.settings import AdapterSettings
 from streamway.attach.client import SILENCE_S
 from streamway.errors import EngineFailed, EngineRejected, from_rpc_error, from_status
@@ -379,6 +380,26 @@ async def test_relaxed_goes_on_without_a_silent_store_says_so_and_logs_first_aga
         assert [event.not_durable for event in events[4:]] == [False] * len(events[4:])
         assert_tile(events)
         assert text(events) == text(events_in(await channel_of(valkey, generation))) == "one two three four"
+
+
+async def test_f5_what_waits_for_a_silent_store_is_bounded(
+    own_server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journaled, "_MOST_UNCONFIRMED_BYTES", 20_000)
+    engine = ScriptedEngine()
+    async with running(own_server, engine) as (_, stream, valkey):
+        _, number, call = await started(stream, valkey, engine, RELAXED)
+        os.kill(own_server.pid, signal.SIGSTOP)
+        call.say("x" * 5_000)
+        await stream.until(number, 3, within_s=3)
+        assert not call.aborted
+        call.say("y" * 20_000)
+        events = await stream.all(number, within_s=4)
+        assert (reason(events[-1]), events[-1].epoch) == ("store_unavailable", 0)
+        assert call.aborted
+        os.kill(own_server.pid, signal.SIGCONT)
+        heir = await engine.next_call(2)
+        heir.end()
 
 
 async def test_strict_waits_for_a_silent_store(own_server: ValkeyServer) -> None:

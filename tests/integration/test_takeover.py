@@ -296,7 +296,8 @@ async def test_an_answer_that_was_whole_gets_its_end_without_an_engine(
             events = await stream.all(await stream.subscribe(generation))
         assert text(events) == "abc"
         assert events[-1].finished.finish_reason == "stop"
-        assert events[-1].finished.usage.completion_tokens == 3
+        told = events[-1].finished.usage
+        assert (told.prompt_tokens, told.completion_tokens, told.estimated) == (2, 3, True)
         assert second_engine.calls == []
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamway.journal import functions
+from streamway.journal.channel import Channel
 from streamway.journal.cursor import Cursor
 from streamway.journal.entries import Entry, Kind
 from tests.support.journal_model.actors import Build
@@ -52,6 +53,7 @@ CAUGHT_BY = {
     "old_epochs_too": 4757,
     "ahead_recut": 2817,
     "ahead_with_holes": 666,
+    "lost_and_not_kept_is_written_on": 53,
 }
 SEARCHED = 3_000
 
@@ -79,6 +81,16 @@ def test_every_invariant_holds_when_workers_deliver_ahead_of_the_store(store: Mo
     """`relaxed`: readers may be ahead, and write what the channel lacks. They may be told that texts differ, and no more."""
     build = Build(relaxed=True)
     for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES // 2):
+        outcome = run(store, build, seed)
+        if outcome.problems:
+            pytest.fail(_told(seed, shrink(store, build, seed, outcome.choices)))
+
+
+@pytest.mark.timeout(max(120, SCHEDULES // 10))
+def test_every_invariant_holds_when_calls_keep_next_to_nothing(store: ModelStore) -> None:
+    """Entries go as soon as they are confirmed: a store that loses any of them stops the call, and the next one goes on."""
+    build = Build(channel=lambda begun, now: Channel(begun, now, most_bytes=1))
+    for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES // 3):
         outcome = run(store, build, seed)
         if outcome.problems:
             pytest.fail(_told(seed, shrink(store, build, seed, outcome.choices)))

@@ -12,7 +12,7 @@ and reclaim. The rest does I/O through the ports of `streamway.valkey.session`.
 from streamway.journal.ahead import Ahead
 from streamway.journal.answer import ChoiceSoFar, rebuild
 from streamway.journal.beginning import Beaten, begin_call
-from streamway.journal.channel import Begun
+from streamway.journal.begun import Begun
 from streamway.journal.cursor import START, Cursor
 from streamway.journal.entries import Entry, Kind, decode_events, encode_events
 from streamway.journal.follower import Follower, FollowerListener, Following

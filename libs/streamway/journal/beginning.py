@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamway.journal import functions
-from streamway.journal.channel import Begun
+from streamway.journal.begun import Begun
 from streamway.journal.cursor import Cursor
 from streamway.journal.entries import Entry, on_line, parse_entries
 from streamway.journal.functions import Began, Done, Gone, NeverBegan, Stale

@@ -16,7 +16,8 @@
       └── RESTORING ◄─ COMPARING: my begin was lost; what of the line is missing?
 
 Everything between Lost or Refused and STEADY is *doubt*: new entries wait, and Lost starts it over. An entry that was cut
-is kept until the end and always written with the same id and bytes, because a request that seems lost may still arrive.
+is always written with the same id and bytes, because a request that seems lost may still arrive. The oldest confirmed ones
+make room when one call has a megabyte of them; a store that then lost more than is kept can't be healed: STOPPED.
 `docs/protocol-journal.md` has the rules and why each is needed.
 """
 
@@ -24,40 +25,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from streamway.journal import signals as s
+from streamway.journal.begun import Begun
 from streamway.journal.cursor import Cursor
 from streamway.journal.entries import Entry, Kind
 from streamway.journal.transitions import TRANSITIONS, State
-from streamway.lanes.task import TaskCopy
 
 # A store that confirms nothing for this long is silent: callers that may go on without it do.
 SILENCE_S: Final = 0.05
 # The time to live is renewed at most this often.
 RENEW_S: Final = 60.0
+# Bytes of entries that one call keeps; beyond that the oldest confirmed ones go. At 50 flushes a second of a few words that is
+# more than a minute, and a store that syncs each second can lose the last one.
+MOST_BYTES: Final = 1_048_576
+# What an entry takes beside its payload.
+_OVERHEAD_BYTES: Final = 200
 
 
 class ProtocolViolation(Exception):
     """An event came that the state does not know, or an entry that does not follow the last: a bug of the caller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """An engine call that has begun: all it needs to write, and to heal what the store loses.
-
-    `before` are the entries on its line up to its begin, in order; `place` is where the task copy lies.
-    """
-
-    copy: TaskCopy
-    place: s.Place
-    before: tuple[Entry, ...]
-    begin: Entry
-
-    @property
-    def epoch(self) -> int:
-        return self.begin.epoch
 
 
 # Names of enums are looked up once, not for each token.
@@ -72,10 +61,12 @@ class Channel:
 
     __slots__ = (
         "_begun",
+        "_bytes",
         "_confirmed",
         "_finished_ttl_ms",
         "_lasts",
         "_live_ttl_ms",
+        "_most_bytes",
         "_own",
         "_renewed",
         "_restoring",
@@ -87,14 +78,24 @@ class Channel:
         "state",
     )
 
-    def __init__(self, begun: Begun, now: float, *, live_ttl_ms: int = 600_000, finished_ttl_ms: int = 300_000) -> None:
+    def __init__(
+        self,
+        begun: Begun,
+        now: float,
+        *,
+        live_ttl_ms: int = 600_000,
+        finished_ttl_ms: int = 300_000,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self.state = State.STEADY
         self.places = [begun.place]
         self._begun = begun
         self._live_ttl_ms = live_ttl_ms
         self._finished_ttl_ms = finished_ttl_ms
+        self._most_bytes = most_bytes
         # Own entries in order, from the begin on, and the last position of each. Of these the first `_confirmed` are in the
-        # channel as far as is known.
+        # channel as far as is known. When the oldest were dropped `_begun` has no entries before either.
+        self._bytes = 0
         self._own = [begun.begin]
         self._lasts = [begun.begin.last]
         self._confirmed = 1
@@ -118,6 +119,16 @@ class Channel:
     @property
     def begun(self) -> Begun:
         return self._begun
+
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """What waits for the store."""
+        return sum([_size(entry) for entry in self._own[self._confirmed :]])
+
+    @property
+    def kept(self) -> int:
+        """Entries of this call that it could write again."""
+        return len(self._own)
 
     @property
     def position(self) -> int:
@@ -148,11 +159,13 @@ class Channel:
             or entry.first != lasts[-1] + 1
             or now - self._renewed >= RENEW_S
             or self._own[-1].kind is _END
+            or self._bytes >= self._most_bytes
             or entry.epoch != self._begun.begin.epoch
         ):
             return False
         self._own.append(entry)
         lasts.append(entry.last)
+        self._bytes += len(entry.payload) + _OVERHEAD_BYTES
         if self._waiting_since is None:
             self._waiting_since = now
         return True
@@ -173,6 +186,8 @@ class Channel:
 
     def _write(self, entry: Entry, now: float) -> Sequence[s.Effect]:
         self._keep(entry, now)
+        if self._bytes >= self._most_bytes:
+            self._drop_oldest()
         if now - self._renewed < RENEW_S:
             return (s.Write((entry,)),)
         return (s.Write((entry,)), *self._renew(now))
@@ -186,8 +201,21 @@ class Channel:
             raise ProtocolViolation(f"entry {entry.id} from {entry.first} does not follow {self._own[-1].id}")
         self._own.append(entry)
         self._lasts.append(entry.last)
+        self._bytes += _size(entry)
         if self._waiting_since is None:
             self._waiting_since = now
+
+    def _drop_oldest(self) -> None:
+        """Forgets confirmed entries until half the room is free, but never the newest of them."""
+        count = 0
+        while count < self._confirmed - 1 and self._bytes > self._most_bytes // 2:
+            self._bytes -= _size(self._own[count])
+            count += 1
+        if count:
+            del self._own[:count]
+            del self._lasts[:count]
+            self._confirmed -= count
+            self._begun = replace(self._begun, before=())
 
     def _appended(self, _: s.Appended, now: float) -> Sequence[s.Effect]:
         self._confirmed += 1
@@ -261,6 +289,8 @@ class Channel:
 
     def _go_on(self, tail: Cursor, now: float) -> Sequence[s.Effect]:
         """The tail is this call's: what it covers is confirmed, the rest is written (again)."""
+        if tail.position < self._lasts[0]:
+            return self._stop(s.StopReason.LOST)
         self.state = State.STEADY
         self._confirmed = bisect_right(self._lasts, tail.position)
         return self._write_rest(now)
@@ -283,6 +313,8 @@ class Channel:
             return self._go_on(tail, now)
         if event.ended:
             return self._stop(s.StopReason.ENDED)
+        if self._own[0] is not self._begun.begin:
+            return self._stop(s.StopReason.LOST)
         present = set(event.ids)
         missing = [entry for entry in (*self._begun.before, *self._own) if entry.id not in present]
         if missing[0].id < tail:
@@ -328,6 +360,10 @@ class Channel:
 
     def _ignore(self, _: s.Event, now: float) -> Sequence[s.Effect]:
         return _NOTHING
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.payload) + _OVERHEAD_BYTES
 
 
 _OVER: Final = frozenset({State.ACKNOWLEDGING, State.DONE, State.STOPPED})

@@ -21,6 +21,7 @@ class StopReason(Enum):
 
     FENCED = "fenced"  # another call has begun
     EXPIRED = "expired"  # there is no channel
+    LOST = "lost"  # the store lost more than this call still keeps
     ENDED = "ended"  # the store lost this call's begin, and the call it had fenced ended the generation
 
 

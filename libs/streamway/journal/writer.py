@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from streamway.journal.channel import Begun, Channel
+from streamway.journal.begun import Begun
+from streamway.journal.channel import Channel
 from streamway.journal.writing import Writing, WritingListener
 from streamway.runtime.clock import Clock
 from streamway.valkey.link import Link

@@ -250,6 +250,8 @@ class GenerationJson:
             "reasoning_tokens": usage.reasoning_tokens,
             "from_cache": usage.from_cache,
         }
+        if usage.estimated:
+            counted["estimated"] = True
         return json_object(
             type="finished",
             id=self._id,

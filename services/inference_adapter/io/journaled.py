@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from enum import Enum
 from typing import Final
 
 import structlog
 from redis.exceptions import RedisError
 
-from services.inference_adapter.core.continuation import Complete, Continue, Refuse, judge, made_tokens
+from services.inference_adapter.core.continuation import Complete, Continue, Decision, Refuse, judge, made_tokens
 from services.inference_adapter.core.delivery import Kept
+from services.inference_adapter.core.estimate import estimated_prompt
 from services.inference_adapter.core.memory import Transcript
 from services.inference_adapter.core.transcribing import transcribe
 from services.inference_adapter.core.wire import framed
 from services.inference_adapter.io.delivery import Delivery
 from services.inference_adapter.io.generation import Generation, State, Workplace
-from services.inference_adapter.io.journaling import Journaling, place_of
+from services.inference_adapter.io.journaling import Journaling
+from services.inference_adapter.io.leaving import PATIENCE_S, Leaving
+from services.inference_adapter.io.phase import Phase
 from streamway.errors import (
     ContextLengthExceeded,
     EngineFailed,
@@ -38,25 +39,8 @@ from streamway.valkey.session import Session
 
 _log = structlog.get_logger("adapter")
 
-# How long readers wait for a silent store before they are told of an end, or of a move, without it.
-_PATIENCE_S: Final = 2.0
-
-
-class Phase(Enum):
-    """How far the engine call and its channel are.
-
-    QUEUED ──► BEGINNING ──► RUNNING ──► ENDING ──► GONE
-       │           │            │          │          ▲
-       └───────────┴────────────┴──────────┴─► LEAVING┘    nothing to run, fenced, or given to another worker
-    """
-
-    QUEUED = "queued"
-    BEGINNING = "beginning"
-    RUNNING = "running"
-    ENDING = "ending"  # its end is cut, and not confirmed
-    LEAVING = "leaving"
-    GONE = "gone"
-
+# So much of an answer may wait for a silent store; of more the task is left to whoever reaches it.
+_MOST_UNCONFIRMED_BYTES: Final = 8_388_608
 
 # On the per-token path a name of the module costs less than one of an enum.
 _ENDING: Final = Phase.ENDING
@@ -67,7 +51,8 @@ _TOKENS: Final = Kind.TOKENS
 class JournaledGeneration(Generation):
     """One engine call of a generation with a response channel.
 
-    `on_idle` is called when the engine has nothing more to do, `on_end` when the task copy is off this worker's hands too.
+    `on_idle` is called when the engine has nothing more to do, `on_end` when the task copy is off this worker's hands too, and
+    `on_waiting` when the store takes so long that its slot is somebody else's in the meantime: it must get another `run`.
     `held` are other copies of the task that were read meanwhile; `channel_ended` says that they are of no use any more.
     """
 
@@ -75,12 +60,16 @@ class JournaledGeneration(Generation):
 
     __slots__ = (
         "_alone",
+        "_decided",
         "_delivery",
         "_from_worker",
         "_journaling",
+        "_leaving",
         "_moving",
         "_on_idle",
+        "_on_waiting",
         "_phase",
+        "_seated_at",
         "_stopped_at",
         "_stopping",
         "_taken",
@@ -102,6 +91,7 @@ class JournaledGeneration(Generation):
         task: TakenTask,
         tokens: int,
         on_idle: Callable[[Generation], None],
+        on_waiting: Callable[[Generation], None],
         on_end: Callable[[Generation], None],
     ) -> None:
         super().__init__(
@@ -110,6 +100,7 @@ class JournaledGeneration(Generation):
         self._journaling = journaling
         self._taken = task
         self._on_idle = on_idle
+        self._on_waiting = on_waiting
         self._delivery = Delivery(
             transcript,
             place.memory,
@@ -119,10 +110,14 @@ class JournaledGeneration(Generation):
             on_stopped=self._stopped,
             on_finished=self._finished,
         )
+        self._leaving = Leaving(journaling, self._delivery, task, request.model)
         self._writing: Writing | None = None
         # The store has lost the channel, and the answer goes on without one.
         self._alone = False
         self._phase = Phase.QUEUED
+        # Since when it has had a slot; None while it has none. And what waits for one, once it has begun.
+        self._seated_at: float | None = None
+        self._decided: tuple[Begun, Decision] | None = None
         # Why it ends without an engine call, and since when its readers wait for that.
         self._stopping: StreamwayError | None = None
         self._stopped_at = 0.0
@@ -150,15 +145,24 @@ class JournaledGeneration(Generation):
             self.held.append(task)
 
     def run(self) -> None:
-        self.state = "running"
-        self._place.metrics.queue_wait.observe(self._waited_s())
-        self._begin()
+        if self.state == "queued":
+            self.state = "running"
+            self._place.metrics.queue_wait.observe(self._waited_s())
+        self._seated_at = self._place.clock.monotonic()
+        if self._decided is not None:
+            self._phase = Phase.RUNNING
+            decided, self._decided = self._decided, None
+            self._go_on(*decided)
+        else:
+            self._begin()
 
     def stop(self, error: StreamwayError) -> None:
         """Ends with `error`, in the channel too: before the engine call has begun, as soon as it has."""
+        if self._phase is Phase.LEAVING:
+            self._leaving.cancel(error)
         if self.over:
             return
-        if self._phase is Phase.RUNNING:
+        if self._phase in (Phase.BEGUN, Phase.RUNNING):
             super().stop(error)
             return
         self._stopping = error
@@ -170,18 +174,31 @@ class JournaledGeneration(Generation):
         if self.over:
             return
         if self._phase is Phase.QUEUED:
-            self._leave_by(self._journaling.pass_on(self._taken, self.request.model), GoingAway("worker"))
-        elif self._phase is Phase.RUNNING:
+            self._leave_by(self._leaving.by_passing_on(), GoingAway("worker"))
+        elif self._phase in (Phase.BEGUN, Phase.RUNNING):
             self._hand_over(GoingAway("worker"))
         else:
             self._moving = True
 
     def tick(self, now: float) -> None:
-        if self._stopping is not None and self._phase is Phase.BEGINNING and now - self._stopped_at >= _PATIENCE_S:
-            self._delivery.tell(self._stopping, forget=False)
-        if self._phase is Phase.RUNNING and self._delivery.held_back_s >= self._journaling.strict_pause_s:
+        if self._phase is Phase.BEGINNING:
+            if self._stopping is not None and now - self._stopped_at >= PATIENCE_S:
+                self._delivery.tell(self._stopping, forget=False)
+            elif self._stopping is None and self._seated_at is not None and now - self._seated_at >= PATIENCE_S:
+                # The store is away. Others may have something that needs no store.
+                self._seated_at = None
+                self._on_waiting(self)
+        elif self._phase is Phase.RUNNING and self._starved():
             self._hand_over(StoreUnavailable(waited=True))
         super().tick(now)
+
+    def _starved(self) -> bool:
+        """The store has been silent for longer than this one can stand."""
+        delivery, writing = self._delivery, self._writing
+        if delivery.unanswered_since is None or writing is None or self._alone:
+            return False
+        waits = writing.channel.unconfirmed_bytes
+        return delivery.held_back_s >= self._journaling.strict_pause_s or waits > _MOST_UNCONFIRMED_BYTES
 
     def flush(self) -> tuple[int, int]:
         self._marked = False
@@ -244,11 +261,12 @@ class JournaledGeneration(Generation):
             # Nothing to run. A begin of this very copy was an earlier life's, and then it is requeued.
             mine = isinstance(answer, Stale) and answer.ref == self._taken.copy.ref
             _log.info("task_not_begun", generation=self.id, why=type(answer).__name__.lower(), earlier_life=mine)
-            self._leave_by(self._settle(mine=mine), self._stopping or EventsExpired(self.id))
+            way = self._leaving.by_settling(None, mine=mine)
+            self._leave_by(way, self._stopping or EventsExpired(self.id))
         except Exception:  # noqa: BLE001 — readers must be told, and the task must not be lost
             _log.exception("begin_failed", generation=self.id)
             self._abort()
-            self._leave_by(self._settle(mine=True), Internal(self.id))
+            self._leave_by(self._leaving.by_settling(self._writing, mine=True), Internal(self.id))
 
     def _begun(self, begun: Begun, session: Session) -> None:
         place, transcript = self._place, self.transcript
@@ -271,10 +289,13 @@ class JournaledGeneration(Generation):
             self._end_with(self._stopping)
         elif self._moving:
             self._hand_over(GoingAway("worker"))
+        elif self._seated_at is None:
+            self._phase = Phase.BEGUN
+            self._decided = begun, judge(self.request, choices)
         else:
             self._go_on(begun, judge(self.request, choices))
 
-    def _go_on(self, begun: Begun, decision: object) -> None:
+    def _go_on(self, begun: Begun, decision: Decision) -> None:
         begin = begun.begin.begin
         if begin is not None and begin.from_worker:
             label = decision.why.name.lower() if isinstance(decision, Refuse) else type(decision).__name__.lower()
@@ -298,7 +319,8 @@ class JournaledGeneration(Generation):
         if unsaid:
             self._numbering.piece(0, "", finish_reason=finish_reason)
         self._numbering.finish_reason = finish_reason
-        self.ended(common_pb2.Usage(completion_tokens=tokens))
+        prompt = estimated_prompt(self.request)
+        self.ended(common_pb2.Usage(prompt_tokens=prompt, completion_tokens=tokens, estimated=True))
 
     # --- End ----------------------------------------------------------------------------------------------------------
 
@@ -321,7 +343,7 @@ class JournaledGeneration(Generation):
             return
         self._place.metrics.handovers.labels(reason.value).inc()
         self._abort()
-        self._leave_by(self._settle(mine=False), EventsExpired(self.id))
+        self._leave_by(self._leaving.by_settling(self._writing, mine=False), EventsExpired(self.id))
         self._delivery.tell(EventsExpired(self.id), forget=True)
 
     @property
@@ -349,7 +371,7 @@ class JournaledGeneration(Generation):
 
     async def _end_alone(self) -> None:
         """Drops what is left of the task; its record then says how it ended."""
-        await self._settle(mine=False)
+        await self._leaving.by_settling(self._writing, mine=False)
         self._journaling.books.state(self.id, self.state)
 
     def _finished(self) -> None:
@@ -394,7 +416,8 @@ class JournaledGeneration(Generation):
         # Readers get what is confirmed in the meantime; then they look for the next worker.
         # What a drain or a silent store ends says nothing of the task.
         planned = isinstance(error, GoingAway | StoreUnavailable)
-        self._leave_by(self._settle(mine=True, planned=planned), EventsExpired(self.id))
+        way = self._leaving.by_settling(self._writing, mine=True, planned=planned)
+        self._leave_by(way, EventsExpired(self.id))
         if isinstance(error, StoreUnavailable):
             self._delivery.tell(error, forget=True)
 
@@ -410,18 +433,8 @@ class JournaledGeneration(Generation):
         self._journaling.spawn(self._leave(way, error), "leave")
 
     async def _leave(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
-        done = self._journaling.spawn(way, "settle")
-        await asyncio.wait({done}, timeout=_PATIENCE_S)
-        self._delivery.tell(error, forget=True)
-        await asyncio.wait({done})
+        await self._leaving.run(way, error)
         self._gone()
-
-    async def _settle(self, *, mine: bool, planned: bool = False) -> None:
-        """All copies of this call; those beside the last are of a store that lost one and found it again."""
-        copy, model = self._taken.copy, self.request.model
-        places = self._writing.channel.places if self._writing is not None else [place_of(self._taken)]
-        for place in reversed(places):
-            await self._journaling.settle(copy, place, model, mine=mine, planned=planned)
 
     def _abort(self) -> None:
         call, self._call = self._call, None

@@ -11,20 +11,24 @@ from redis.exceptions import RedisError
 
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.peers import Peers, lane_for
-from streamway.errors import TooManyAttempts, to_status
+from streamway.errors import Cancelled, TooManyAttempts, to_status
+from streamway.following import read_record
 from streamway.journal import (
     Begun,
     Drop,
     GiveUp,
     JournalWriter,
+    Kind,
     Place,
     Reclaimer,
     Why,
     Writing,
     WritingListener,
     begin_call,
+    read_tail,
 )
-from streamway.journal.functions import Done, Gone, Stale
+from streamway.journal.entries import attempt_of
+from streamway.journal.functions import Done, Gone, Stale, begin
 from streamway.lanes import TakenTask, TaskCopy, give_away, models_of
 from streamway.lanes.dead import DEAD_RECORD_TTL_MS
 from streamway.lanes.task import MOST_ATTEMPTS
@@ -68,6 +72,7 @@ class Journaling:
         self._scope = scope
         self._worker = worker
         self._live_ttl_ms = live_ttl_ms
+        self._finished_ttl_ms = finished_ttl_ms
         self._targets: dict[str, str] = {}
         self._writer = JournalWriter(link, clock, live_ttl_ms=live_ttl_ms, finished_ttl_ms=finished_ttl_ms)
         self._reclaimer = Reclaimer(
@@ -168,6 +173,51 @@ class Journaling:
                 continue
             _log.info("task_passed_on", generation=copy.generation, to=worker or "pool")
             return
+
+    async def end(self, generation: str, error: Cancelled) -> None:
+        """Ends in its channel what another worker has, or will have: that one is fenced. Never raises; waits while the store
+        is away."""
+        told = common_pb2.Error(status=to_status(error))
+        payload = journal_pb2.JournalPayload(events=[common_pb2.Event(error=told)]).SerializeToString()
+        while True:
+            try:
+                session = await self._link.session()
+                tail = await read_tail(session, generation)
+                if tail is None or tail.entry.kind is Kind.END:
+                    return
+                epoch = new_epoch(attempt_of(tail.entry.epoch) + 1)
+                answer = await begin(
+                    session,
+                    generation,
+                    epoch,
+                    new_secret_id(),
+                    self._worker,
+                    b"",
+                    again=False,
+                    ttl_ms=self._finished_ttl_ms,
+                    end_payload=payload,
+                )
+            except LinkLost:
+                continue
+            except StoreRefused as refused:
+                _log.warning("cancel_not_carried_over", generation=generation, problem=str(refused)[:100])
+                await asyncio.sleep(_REFUSED_PAUSE_S)
+                continue
+            if not isinstance(answer, Stale):
+                self.books.state(generation, "cancelled")
+                _log.info("cancel_carried_over", generation=generation)
+                return
+
+    async def end_moved(self, generation: str, tenant: str | None, error: Cancelled) -> None:
+        """The same for one that was here and is gone, if it is this tenant's (None: anybody's)."""
+        if tenant is not None:
+            try:
+                record = await read_record(await self._link.session(), generation)
+            except (LinkLost, StoreRefused):
+                return
+            if record is None or record.tenant != tenant:
+                return
+        await self.end(generation, error)
 
     async def _choose(self, generation: str, model: str, *, mine: bool) -> str:
         try:

@@ -105,7 +105,7 @@ class LaneLoop:
                     connected, trouble, pause_s = True, False, _FIRST_PAUSE_S
                 elif hidden.due(now()):
                     await self._admit(hidden.confirmed(await self._unknown(lanes)))
-                if not await self._take_some(lanes, await self._worker.room()):
+                if not await self._take_some(lanes, await self._worker.room.wait()):
                     await lanes.wait(_BLOCK_MS)
             except (RedisError, OSError) as problem:
                 if not trouble:
@@ -129,14 +129,14 @@ class LaneLoop:
         """Takes at most `most` tasks. False when there were none."""
         if self._draining and lanes is self._pool:
             return False
-        granted = self._worker.window.reserve(most)
+        granted = self._worker.room.reserve(most)
         try:
             tasks = await lanes.take(granted)
             if tasks:
                 await self._admit(tasks)
             return bool(tasks)
         finally:
-            self._worker.release(granted)
+            self._worker.room.release(granted)
 
     async def _admit(self, tasks: list[TakenTask]) -> None:
         """Gives tasks to the worker. One without a channel whose engine call began in an earlier life is lost: running it again

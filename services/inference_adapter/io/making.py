@@ -16,7 +16,7 @@ from streamway.v1 import common_pb2
 class GenerationMaker:
     """Knows what a generation of either kind is made of.
 
-    `on_end`: one without a channel has ended; `on_idle` and `on_left`: see `JournaledGeneration`.
+    `on_end`: one without a channel has ended; `on_idle`, `on_waiting` and `on_left`: see `JournaledGeneration`.
     """
 
     def __init__(
@@ -25,12 +25,14 @@ class GenerationMaker:
         journaling: Journaling,
         *,
         on_idle: Callable[[Generation], None],
+        on_waiting: Callable[[Generation], None],
         on_end: Callable[[Generation], None],
         on_left: Callable[[Generation], None],
     ) -> None:
         self._place = place
         self._journaling = journaling
         self._on_idle = on_idle
+        self._on_waiting = on_waiting
         self._on_end = on_end
         self._on_left = on_left
 
@@ -63,5 +65,6 @@ class GenerationMaker:
             task=task,
             tokens=tokens,
             on_idle=self._on_idle,
+            on_waiting=self._on_waiting,
             on_end=self._on_left,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +16,7 @@ from services.inference_adapter.io.generation import Generation, Workplace
 from services.inference_adapter.io.journaled import JournaledGeneration
 from services.inference_adapter.io.journaling import Journaling, place_of
 from services.inference_adapter.io.making import GenerationMaker
+from services.inference_adapter.io.room import Room
 from streamway.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -65,18 +65,20 @@ class Worker:
         self._books = books
         self._dismissals = dismissals
         self._journaling = journaling
-        self._maker = GenerationMaker(place, journaling, on_idle=self._idle, on_end=self._ended, on_left=self._left)
+        self._maker = GenerationMaker(
+            place, journaling, on_idle=self._idle, on_waiting=self._back, on_end=self._ended, on_left=self._left
+        )
         self._queue_timeout_s = queue_timeout_s
         self._resume_grace_s = resume_grace_s
         self._orphan_grace_s = orphan_grace_s
         self._generations: dict[str, Generation] = {}
-        # Set when room may have come free; and who waits for what a read of the lanes has set aside.
-        self._room = asyncio.Event()
-        self._callers = 0
+        # How each stands in the window.
+        self._places: dict[str, Taken] = {}
+        self.room = Room(window)
 
     @property
     def window(self) -> Window:
-        """How full it is; not to be changed from outside, `reserve` and `release` aside."""
+        """How full it is; not to be changed from outside."""
         return self._window
 
     @property
@@ -98,33 +100,6 @@ class Worker:
     def idle(self) -> bool:
         """Nothing is here any more, nothing waits for the store."""
         return not self._generations
-
-    async def room(self) -> int:
-        """Waits until something may be taken from the lanes; returns how much."""
-        while (free := self._window.unreserved - self._callers) <= 0:
-            self._room.clear()
-            await self._room.wait()
-        return free
-
-    async def room_for_call(self) -> bool:
-        """True when a direct call may be admitted now, without another wait in between.
-
-        Room that a read of the lanes has set aside is waited for, a matter of a millisecond: most reads bring nothing.
-        """
-        self._callers += 1
-        try:
-            while self._window.free and not self._window.unreserved:
-                self._room.clear()
-                await self._room.wait()
-            return self._window.free > 0
-        finally:
-            self._callers -= 1
-            self._room.set()
-
-    def release(self, granted: int) -> None:
-        """Gives reserved room back."""
-        self._window.release(granted)
-        self._room.set()
 
     def knows(self, task: TakenTask) -> bool:
         """True for a task that is being worked on, or done and not acknowledged yet."""
@@ -173,6 +148,7 @@ class Worker:
             expires_at=now + created_unix + self._queue_timeout_s - unix,
             deadline_at=now + request.deadline_unix_ms / 1000 - unix if request.deadline_unix_ms else _NEVER,
         )
+        self._places[id_] = taken
         self._perform(self._window.receive(taken, now))
         return generation
 
@@ -195,7 +171,11 @@ class Worker:
                 self._withdraw(generation, Cancelled(by), "cancelled")
             return
         memory = self._place.memory
-        if memory.find(id_) is not None:
+        found = memory.find(id_)
+        if found is Gone.MOVED:
+            # Whoever asks has not heard of it.
+            self._journaling.spawn(self._journaling.end_moved(id_, tenant, Cancelled(by)), "cancel")
+        if found is not None:
             return
         memory.bury(id_, tenant, self._place.clock.monotonic() + self._queue_timeout_s)
         if tenant is None:
@@ -263,7 +243,7 @@ class Worker:
                         why, label = _late(effect, self._queue_timeout_s), effect.reason
                     self._place.metrics.cancels.labels(effect.stage, label).inc()
                     generation.stop(why)
-        self._room.set()
+        self.room.freed()
 
     def _is_known(self, id_: str, task: TakenTask | None, model: str, *, journaled: bool) -> bool:
         """True for a generation that needs no new engine call here; then the copy is dealt with."""
@@ -293,8 +273,15 @@ class Worker:
             self._books.finish(generation.task)
         self._idle(generation)
 
+    def _back(self, generation: Generation) -> None:
+        """It waits for the store: its slot is the next one's, and it stands in line again."""
+        now = self._place.clock.monotonic()
+        self._perform(self._window.receive(Ended(generation.id), now))
+        self._perform(self._window.receive(self._places[generation.id], now))
+
     def _idle(self, generation: Generation) -> None:
         # Of what the window dropped itself it knows nothing any more.
+        self._places.pop(generation.id, None)
         self._perform(self._window.receive(Ended(generation.id), self._place.clock.monotonic()))
 
     def _left(self, generation: Generation) -> None:

@@ -14,7 +14,8 @@ from streamway.journal import signals as s
 from streamway.journal.accepting import Accepting
 from streamway.journal.ahead import Ahead
 from streamway.journal.beginning import begin_call
-from streamway.journal.channel import Begun, Channel, State
+from streamway.journal.begun import Begun
+from streamway.journal.channel import Channel, State
 from streamway.journal.cursor import START, Cursor
 from streamway.journal.entries import Entry, Kind, decode_events, encode_events
 from streamway.journal.line import Line

@@ -10,7 +10,8 @@ from streamway.journal import functions
 from streamway.journal import signals as s
 from streamway.journal.ahead import Ahead
 from streamway.journal.beginning import begin_call, ensure_copy, read_until
-from streamway.journal.channel import Begun, Channel
+from streamway.journal.begun import Begun
+from streamway.journal.channel import Channel
 from streamway.journal.cursor import START, Cursor
 from streamway.journal.entries import Entry, Kind, Tail, on_line
 from streamway.journal.functions import BEGIN, Began
@@ -542,6 +543,18 @@ def ahead_with_holes() -> Build:
     return Build(ahead=_WithHoles, relaxed=True)
 
 
+class _Patient(Channel):
+    def _go_on(self, tail: Cursor, now: float) -> Sequence[s.Effect]:
+        self.state = State.STEADY
+        self._confirmed = max(1, bisect_right(self._lasts, tail.position))
+        return self._write_rest(now)
+
+
+def lost_and_not_kept_is_written_on() -> Build:
+    """Doubt: a store that lost more than the call still keeps is written on to."""
+    return Build(channel=lambda begun, now: _Patient(begun, now, most_bytes=1))
+
+
 MUTANTS: dict[str, Callable[[], Build]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -572,5 +585,6 @@ MUTANTS: dict[str, Callable[[], Build]] = {
         old_epochs_too,
         ahead_recut,
         ahead_with_holes,
+        lost_and_not_kept_is_written_on,
     )
 }

@@ -203,3 +203,48 @@ def test_every_transition_names_a_method() -> None:
 def test_an_event_out_of_place_is_a_bug_of_the_shell(channel: Channel) -> None:
     with pytest.raises(ProtocolViolation, match="CopyRead while steady"):
         channel.receive(s.CopyRead(True), 0.0)
+
+
+def _long(channel: Channel, entries: int) -> None:
+    for number in range(entries):
+        _feed(channel, Entry(MINE, 7 + number, 7 + number, Kind.TOKENS, b"x" * 800), s.APPENDED)
+
+
+@pytest.fixture
+def small() -> Channel:
+    return Channel(Begun(COPY, PLACE, (ACCEPTED, OLD_BEGIN, OLD_TOKENS), BEGIN), 0.0, most_bytes=10_000)
+
+
+def test_f5_a_long_answer_is_not_kept_whole(small: Channel) -> None:
+    _long(small, 1_000)
+    assert small.kept <= 11
+    assert small.begun.before == ()
+    assert (small.position, small.confirmed) == (1_006, 1_006)
+
+
+def test_what_is_not_confirmed_is_kept_however_much_it_is(small: Channel) -> None:
+    for number in range(100):
+        _feed(small, Entry(MINE, 7 + number, 7 + number, Kind.TOKENS, b"x" * 800))
+    assert small.unconfirmed_bytes == 100_000
+    assert small.kept == 101
+    assert _feed(small, *[s.APPENDED] * 100) == [s.Confirmed(106)]
+
+
+def test_a_store_that_lost_less_than_is_kept_gets_it_again(small: Channel) -> None:
+    _long(small, 100)
+    _feed(small, s.Lost())
+    effects = _verified(small, Cursor(MINE, 104))
+    assert [entry.last for effect in effects if isinstance(effect, s.Write) for entry in effect.entries] == [105, 106]
+
+
+def test_a_store_that_lost_more_than_is_kept_stops_the_call(small: Channel) -> None:
+    _long(small, 100)
+    _feed(small, s.Lost())
+    assert _verified(small, Cursor(MINE, 20)) == [s.Stop(s.StopReason.LOST)]
+
+
+def test_a_begin_that_is_lost_and_not_kept_stops_the_call(small: Channel) -> None:
+    _long(small, 100)
+    _feed(small, s.Lost(), s.Connected(), s.TailRead(OLD_TOKENS.id))
+    assert _feed(small, s.CopyRead(True)) == [s.ReadChannel()]
+    assert _feed(small, s.ChannelRead([ACCEPTED.id, OLD_BEGIN.id, OLD_TOKENS.id], False)) == [s.Stop(s.StopReason.LOST)]
