@@ -372,7 +372,8 @@ async def test_what_cannot_be_run_leaves_the_lane(valkey: Redis, valkey_server: 
     await valkey.xadd(lane, {"generation": lost_record, "attempt": "1", "ref": "r"})
     async with running_adapter(valkey_server.url, engine) as adapter, attached(adapter) as stream:
         (event,) = await stream.all(await stream.subscribe(lost_record))
-        assert reason(event) == "generation_not_found"
+        # Who asks when it is off this worker's hands is sent to its channel, and there is none.
+        assert reason(event) in ("generation_not_found", "events_expired")
         await stream.all(await stream.subscribe(await enqueue(valkey, request())))
         await eventually(lambda: unfinished(valkey), 0)
 
