@@ -1,8 +1,9 @@
 """The session key: what routers hash to send a conversation home (docs/design.md §6).
 
-The first that exists: the client's own session id; OpenAI's `prompt_cache_key` or `user`; the client's address, where
-configured; the WebSocket's address and key; the beginning of the prompt. Never the bearer token. Edges and routers make keys
-here and nowhere else: two keys of one conversation would be two homes.
+The first that exists: the client's own session id; the claim of its token that is configured for this; OpenAI's
+`prompt_cache_key` or `user`; the client's address, where configured; the WebSocket's address and key; the beginning of the
+prompt. Never the bearer token. Edges and routers make keys here and nowhere else: two keys of one conversation would be two
+homes.
 """
 
 from __future__ import annotations
@@ -51,10 +52,20 @@ def of_prompt(tenant: str, model: str, messages: Iterable[tuple[str, str]]) -> s
     return digest.hexdigest()
 
 
-def choose(explicit: str, openai: str, address: str, connection: str) -> str:
-    """The key by what the client said or is, each empty when absent; empty when only the prompt is left."""
+def of_claim(session: str) -> str:
+    """The key of what a caller's token says of its conversation."""
+    return of_id(f"claim:{session}")
+
+
+def choose(explicit: str, openai: str, address: str, connection: str, *, claim: str = "") -> str:
+    """The key by what the client said or is, each empty when absent; empty when only the prompt is left.
+
+    `claim` is what its token says, where a claim is configured for that.
+    """
     if explicit:
         return of_id(explicit)
+    if claim:
+        return of_claim(claim)
     if openai:
         return of_id(f"openai:{openai}")
     if address:

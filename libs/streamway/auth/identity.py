@@ -8,10 +8,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who calls. `mesh` is true for a service of ours: only then are tenant fields believed."""
+    """Who calls. `mesh` is true for a service of ours: only then are tenant fields believed.
+
+    `session` is what the caller's token says of its conversation; empty when it says nothing.
+    """
 
     tenant: str
     mesh: bool = False
+    session: str = ""
 
     def tenant_for(self, claimed: str) -> str:
         """The tenant a request is accounted to."""

@@ -9,9 +9,10 @@ from typing import Any
 from streamway.config import SharedSettings, strict_yaml
 from streamway.config.base import TENANCY_SECTION, config_file, file_sections
 from streamway.runtime.start import StartError
+from streamway.tenancy.jwt_keys import read_jwks, read_secret
 from streamway.tenancy.keys_file import read_keys
-from streamway.tenancy.model import ANONYMOUS_TENANT, DEFAULT_TIERS, Quota, Tenancy, Tenant, Tier, TierName
-from streamway.tenancy.rows import QuotaRow, TenancyRows, TenantRow, check
+from streamway.tenancy.model import ANONYMOUS_TENANT, DEFAULT_TIERS, JwtRules, Quota, Tenancy, Tenant, Tier, TierName
+from streamway.tenancy.rows import JwtRow, QuotaRow, TenancyRows, TenantRow, check
 
 _QUOTA = ("concurrency", "requests_per_minute", "tokens_per_minute")
 _SHARE = ("weight", "highest_priority", "buffered_bytes")
@@ -31,13 +32,17 @@ def load_tenancy(shared: SharedSettings) -> Tenancy:
     if content is None:
         return Tenancy(keys=keys, anonymous="" if keys else ANONYMOUS_TENANT, files=tuple(files))
     try:
-        return replace(build(check(content), keys), files=tuple(files))
+        made = build(check(content), keys, source.parent if source is not None else Path())
+        return replace(made, files=(*files, *made.files))
     except ValueError as problem:
         raise StartError(f"{where}{problem}") from None
 
 
-def build(rows: TenancyRows, keys: dict[str, str]) -> Tenancy:
-    """The tenants and tiers that rows describe; `keys` are those of the API keys file, by hash. Raises ValueError."""
+def build(rows: TenancyRows, keys: dict[str, str], folder: Path = Path()) -> Tenancy:
+    """The tenants and tiers that rows describe; `keys` are those of the API keys file, by hash. Raises ValueError.
+
+    `folder` is what the paths of the rows are relative to.
+    """
     tiers = {name: _tier(name, rows) for name in TierName}
     tenants = {name: _tenant(name, row, tiers[row.tier]) for name, row in rows.tenants.items()}
     owners = dict(keys)
@@ -56,8 +61,9 @@ def build(rows: TenancyRows, keys: dict[str, str]) -> Tenancy:
             )
     if rows.anonymous is not None and rows.anonymous not in tenants:
         raise ValueError(f"anonymous: there is no tenant {rows.anonymous!r}; add it under tenants")
-    anonymous = rows.anonymous or ("" if owners else ANONYMOUS_TENANT)
-    return Tenancy(tenants, tiers, owners, configured=True, default_tier=default, anonymous=anonymous)
+    anonymous = rows.anonymous or ("" if owners or rows.jwt else ANONYMOUS_TENANT)
+    jwt, files = _jwt(rows.jwt, folder) if rows.jwt is not None else (None, ())
+    return Tenancy(tenants, tiers, owners, jwt, configured=True, default_tier=default, anonymous=anonymous, files=files)
 
 
 def _content(shared: SharedSettings) -> tuple[Any, str, Path | None]:
@@ -102,6 +108,30 @@ def _tenant(name: str, row: TenantRow, tier: Tier) -> Tenant:
         model_quotas={model: _quota(Quota(), limits) for model, limits in row.models.items()},
         allowed_models=frozenset(row.allowed_models) if row.allowed_models is not None else None,
     )
+
+
+def _jwt(row: JwtRow, folder: Path) -> tuple[JwtRules, tuple[Path, ...]]:
+    if (row.secret_file is None) == (row.jwks_file is None):
+        raise ValueError("jwt: needs either secret_file, for HS256, or jwks_file, for RS256")
+    keys: dict[str, Any]
+    if row.secret_file is not None:
+        field, path = "secret_file", folder / row.secret_file
+    else:
+        field, path = "jwks_file", folder / str(row.jwks_file)
+    try:
+        keys = {"": read_secret(path)} if row.secret_file is not None else read_jwks(path)
+    except ValueError as problem:
+        raise ValueError(f"jwt.{field}: {problem}") from None
+    rules = JwtRules(
+        row.issuer,
+        row.audience,
+        "HS256" if row.secret_file is not None else "RS256",
+        row.tenant_claim,
+        row.session_claim or "",
+        float(row.leeway_s),
+        keys,
+    )
+    return rules, (path,)
 
 
 def _quota(above: Quota, row: QuotaRow) -> Quota:

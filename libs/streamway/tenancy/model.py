@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, Literal
 
 ANONYMOUS_TENANT: Final = "anonymous"
 TENANT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -100,6 +100,22 @@ def without_limits(name: str) -> Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class JwtRules:
+    """Which JSON Web Tokens are believed, and what of them is used.
+
+    `keys` by `kid`: the secret's bytes under "" for HS256, public RSA keys for RS256. `leeway_s` is how far clocks may differ.
+    """
+
+    issuer: str
+    audience: str
+    algorithm: Literal["HS256", "RS256"]
+    tenant_claim: str
+    session_claim: str
+    leeway_s: float
+    keys: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Tenancy:
     """All tenants and keys of one moment.
 
@@ -111,6 +127,7 @@ class Tenancy:
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     tiers: Mapping[TierName, Tier] = field(default_factory=lambda: DEFAULT_TIERS)
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    jwt: JwtRules | None = None
     configured: bool = False
     default_tier: Tier | None = None
     anonymous: str = ANONYMOUS_TENANT
@@ -119,7 +136,7 @@ class Tenancy:
     @property
     def has_credentials(self) -> bool:
         """Somebody can show who they are."""
-        return bool(self.keys)
+        return bool(self.keys) or self.jwt is not None
 
     def tenant(self, name: str) -> Tenant | None:
         """What a tenant is entitled to; None for one that may do nothing."""

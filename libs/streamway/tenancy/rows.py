@@ -13,6 +13,12 @@ tenancy:
       allowed_models: [qwen3, smollm2]
       models:
         qwen3: {concurrency: 8}
+  jwt:
+    issuer: https://login.example.org
+    audience: streamway
+    jwks_file: jwks.json               # RS256; or secret_file: HS256
+    tenant_claim: tenant
+    session_claim: sid                 # optional
 """
 
 from __future__ import annotations
@@ -78,6 +84,12 @@ def _model_name(value: Any) -> str:
     return value
 
 
+def _words(value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= 1024:
+        raise _fault("must be text, 1 to 1024 characters")
+    return value
+
+
 def _key_hash(value: Any) -> str:
     # What stands there may be a key by mistake, so it is never repeated.
     if not isinstance(value, str) or not _HASH.fullmatch(value):
@@ -91,6 +103,7 @@ Priority: TypeAlias = Annotated[int, _whole(-128, 127)]
 Tier: TypeAlias = Annotated[TierName, BeforeValidator(_tier)]
 Name: TypeAlias = Annotated[str, BeforeValidator(_tenant_name)]
 Model: TypeAlias = Annotated[str, BeforeValidator(_model_name)]
+Words: TypeAlias = Annotated[str, BeforeValidator(_words)]
 KeyHash: TypeAlias = Annotated[str, BeforeValidator(_key_hash)]
 
 
@@ -127,6 +140,18 @@ class TenantRow(TierRow):
     models: dict[Model, QuotaRow] = {}
 
 
+class JwtRow(_Row):
+    """Which tokens are believed. Paths are relative to the file that names them."""
+
+    issuer: Words
+    audience: Words
+    secret_file: Words | None = None
+    jwks_file: Words | None = None
+    tenant_claim: Words = "tenant"
+    session_claim: Words | None = None
+    leeway_s: Annotated[int, _whole(0, 300)] = 30
+
+
 class TenancyRows(_Row):
     """The whole section."""
 
@@ -134,6 +159,7 @@ class TenancyRows(_Row):
     anonymous: Name | None = None
     tiers: dict[Tier, TierRow] = {}
     tenants: dict[Name, TenantRow] = {}
+    jwt: JwtRow | None = None
 
 
 def check(content: Any) -> TenancyRows:
@@ -175,6 +201,7 @@ def _fields_at(path: list[str]) -> list[str]:
         (2, "tiers"): TierRow,
         (2, "tenants"): TenantRow,
         (4, "tenants"): QuotaRow,
+        (1, "jwt"): JwtRow,
     }
     kind = kinds.get((len(path), path[0] if path else ""), TenancyRows)
     return list(kind.model_fields)

@@ -138,7 +138,8 @@ class ChatSurface:
 
     def _session(self, caller: Caller, chat: ChatBody) -> str:
         address = caller.address if self._by_address else ""
-        key = session_key.choose(caller.session, chat.prompt_cache_key or chat.user or "", address, "")
+        named = chat.prompt_cache_key or chat.user or ""
+        key = session_key.choose(caller.session, named, address, "", claim=caller.identity.session)
         return key or session_key.of_prompt(caller.identity.tenant, chat.model, chat.texts())
 
 

@@ -220,7 +220,7 @@ class GenerationsSurface:
         wanted.durability = wanted.durability or durability_of(request)
         wanted.idempotency_key = wanted.idempotency_key or idempotency_key_of(request)
         address = caller.address if self._by_address else ""
-        key = session_key.choose(wanted.session or caller.session, "", address, "")
+        key = session_key.choose(wanted.session or caller.session, "", address, "", claim=caller.identity.session)
         texts = [(message.role, message.content) for message in wanted.messages]
         wanted.session = key or session_key.of_prompt(tenant, wanted.model, texts)
         return wanted

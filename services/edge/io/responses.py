@@ -247,7 +247,7 @@ class ResponsesSurface:
         address = caller.address if self._by_address else ""
         named = body.prompt_cache_key or body.safety_identifier or body.user or ""
         earlier = previous[0].session if previous is not None else ""
-        if key := session_key.choose(caller.session, "" if earlier else named, "", ""):
+        if key := session_key.choose(caller.session, "" if earlier else named, "", "", claim=caller.identity.session):
             return key
         if earlier:
             return earlier

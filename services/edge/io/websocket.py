@@ -92,7 +92,11 @@ class WebSocketSurface:
         websocket_key = request.headers.get("Sec-WebSocket-Key", "")
         address = caller.address if self.settings.session_by_address else ""
         session = session_key.choose(
-            caller.session, "", address, session_key.of_websocket(caller.address, websocket_key)
+            caller.session,
+            "",
+            address,
+            session_key.of_websocket(caller.address, websocket_key),
+            claim=caller.identity.session,
         )
         connection = Connection(self, socket, request.transport, dialect, caller, session)
         self._open.add(connection)

@@ -13,6 +13,7 @@ from services.router.io.books import AFTER_ACCEPTED, Books
 from services.router.io.locates import Locates
 from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
+from streamway.affinity import session_key
 from streamway.auth import Identity
 from streamway.errors import DuplicateId, GoingAway, Internal, InvalidArgument, Malformed, StreamwayError
 from streamway.following import GenerationReader, Place, ReaderPorts
@@ -104,6 +105,8 @@ class Connection:
         request.tenant = self._identity.tenant_for(request.tenant)
         if not self._identity.mesh:
             request.ClearField("entitlement")
+        if not request.session and self._identity.session:
+            request.session = session_key.of_claim(self._identity.session)
         live = _Live(Ask(request), relayed=delivery != router_pb2.Delivery.DELIVERY_LOCATION)
         self._live[generation] = live
         self._quiet.clear()

@@ -48,3 +48,9 @@ def test_a_router_that_goes_moves_only_its_own_sessions() -> None:
     assert all(after[session] == home for session, home in before.items() if home != "c:1")
     assert {before[s] for s in before} == set(routers)
     assert choose_router("x", []) == ""
+
+
+def test_a_claim_of_the_token_comes_behind_what_the_client_names_and_before_everything_else() -> None:
+    key = session_key.choose("", "user", "1.2.3.4", "c", claim="s-1")
+    assert key == session_key.of_claim("s-1") != session_key.of_id("s-1")
+    assert session_key.choose("named", "", "", "", claim="s-1") == session_key.of_id("named")
