@@ -230,8 +230,8 @@ async def connect(url: str, number: int, make: Callable[[str, int], P]) -> list[
     for index in range(number):
         _, protocol = await loop.create_connection(
             lambda i=index: make(address.netloc, i),  # type: ignore[misc] # the lambda's default is the index
-            address.hostname,
-            address.port,
+            address.hostname or "",
+            address.port or 80,
         )
         made.append(protocol)
     async with asyncio.timeout(30):

@@ -60,6 +60,13 @@ class AttachPool:
             self._clients[address, worker] = found
         return found
 
+    def open_to(self, worker: str) -> str:
+        """The address at which there is an open stream to a worker, its own or that of a router that relays; "" for none."""
+        for (address, name), client in self._clients.items():
+            if name == worker and client.connected:
+                return address
+        return ""
+
     async def close(self) -> None:
         """Ends every stream. Sinks are not called."""
         self._sweeper.cancel()

@@ -29,8 +29,6 @@ from streamway.journal.reading import Read
 from streamway.v1 import common_pb2
 from streamway.valkey.session import Session
 
-# The first page is small: when many resume at once, each gets its next token soon.
-_FIRST_PAGE: Final = 8
 _PAGE: Final = 500
 
 Announce = Callable[[common_pb2.Resumed], None]
@@ -66,7 +64,7 @@ class CatchingUp:
 
         Raises LinkLost or StoreRefused.
         """
-        limit = _FIRST_PAGE
+        limit = _PAGE
         while wanted():
             cursor = self._merger.cursor
             read = await read_channel(session, self._generation, cursor, self._merger.line, limit)
@@ -84,6 +82,7 @@ class CatchingUp:
             self._tell(announce, resumed)
             announce = None
             found = self.take(read.entries, wanted, read.outcome.line)
+            self._flush()
             if found is not Found.DIVERGED and (found is not Found.TAIL or not read.more):
                 return found, read.tail
             # Entries beside the line move the reading on, and not the cursor.
@@ -112,27 +111,20 @@ class CatchingUp:
         return None
 
     def take(self, entries: Sequence[Entry], wanted: Wanted, line: Line | None = None) -> Found:
-        """Delivers what is new in these. TAIL: that was all. `line`: the one they are known to be on."""
-        delivered = False
-        found = Found.TAIL
+        """Delivers what is new in these. TAIL: that was all. `line`: the one they are known to be on. Writing out what was
+        delivered is the caller's."""
         for entry in entries:
             try:
                 events = events_of(entry)
             except DecodeError:
-                found = Found.UNREADABLE
-                break
+                return Found.UNREADABLE
             for event in events:
                 found = self._offer(event, entry, line)
-                delivered = delivered or found is not Found.UNREADABLE
-                if found is Found.TAIL and not wanted():
-                    found = Found.STOPPED
                 if found is not Found.TAIL:
-                    break
-            if found is not Found.TAIL:
-                break
-        if delivered:
-            self._flush()
-        return found
+                    return found
+                if not wanted():
+                    return Found.STOPPED
+        return Found.TAIL
 
     def _offer(self, event: common_pb2.Event, entry: Entry, line: Line | None) -> Found:
         first = event.first_position or event.position
@@ -181,7 +173,9 @@ class CatchingUp:
             self._merger.restart(back)
         else:
             self._diverge(back)
-        return self.take([tail.entry], lambda: True, tail.line)
+        found = self.take([tail.entry], lambda: True, tail.line)
+        self._flush()
+        return found
 
     def _tell(self, announce: Announce | None, resumed: common_pb2.Resumed) -> None:
         if announce is not None:

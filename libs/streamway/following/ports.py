@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from streamway.attach import AttachPool
 from streamway.errors import StreamwayError
+from streamway.following.crowd import Crowd
 from streamway.journal import Follower
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
@@ -73,7 +74,8 @@ class ReaderPorts:
 
     `follower` None: where no worker can be reached the channel is read again and again instead. `after_batch` is called
     after each group of events that did not come from the `pool`, which has its own. `takeover_wait_s` is how long a reader
-    waits without any news for a worker that goes on; `store_wait_s` how long for the store before it does without.
+    waits without any news for a worker that goes on; `store_wait_s` how long for the store before it does without. `crowd` is
+    where they ask the store together.
     """
 
     pool: AttachPool
@@ -85,3 +87,7 @@ class ReaderPorts:
     takeover_wait_s: float = 45.0
     store_wait_s: float = 2.0
     clock: Callable[[], float] = time.monotonic
+    crowd: Crowd = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "crowd", Crowd(self.journal, self.scope, self.store_wait_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from streamway.v1.common_pb2 import Durability
@@ -32,14 +33,23 @@ class Record(NamedTuple):
         return self.durability != Durability.DURABILITY_OFF
 
 
-async def read_record(session: Session, generation: str) -> Record | None:
-    """None: there is none. Whoever asks for a tenant must compare it. Raises LinkLost or StoreRefused."""
-    row = await session.call("HMGET", keys.generation(generation), *_FIELDS)
-    state, worker, tenant, model, session_key, durability = ((value or b"").decode() for value in row)
+def record_question(generation: str) -> tuple[str, ...]:
+    """The command that asks for a record."""
+    return ("HMGET", keys.generation(generation), *_FIELDS)
+
+
+def record_of(row: Sequence[bytes | None]) -> Record | None:
+    """What the answer to `record_question` says; None: there is none."""
+    state, worker, tenant, model, session_key, durability = [(value or b"").decode() for value in row]
     if not state:
         return None
     kept = Durability.ValueType(int(durability)) if durability.isdigit() else Durability.DURABILITY_OFF
     return Record(state, worker, tenant, model, session_key, kept)
+
+
+async def read_record(session: Session, generation: str) -> Record | None:
+    """None: there is none. Whoever asks for a tenant must compare it. Raises LinkLost or StoreRefused."""
+    return record_of(await session.call(*record_question(generation)))
 
 
 async def address_of(session: Session, worker: str) -> str:

@@ -1,0 +1,173 @@
+"""Many readers that come back at once ask the store together.
+
+A thousand clients return in the same second, after an edge or a network has gone. Each would ask alone, wait for each answer, and
+read all it missed before the next one gets a word. Instead:
+
+    first words   what a reader needs for its first token is one group of commands; the groups of all that ask in one turn of
+                  the loop leave in one write, up to 64, and an answer is worked on when it arrives, without a task of its own
+    the rest      everything else (further pages, the way to the worker) waits until nobody is without its first word; a little
+                  of it always goes on, so that a crowd without an end keeps nobody out
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import hiredis
+import structlog
+
+from streamway.runtime.tasks import TaskScope
+from streamway.valkey.session import Argument, LinkLost, Reply, Session, Sessions, StoreRefused
+
+_log = structlog.get_logger("following")
+_MOST_TOGETHER: Final = 64
+# Questions of the rest that may be unanswered while somebody waits for its first word.
+_TRICKLE: Final = 4
+_LOOK_AGAIN_S: Final = 0.005
+_AHEAD_S: Final = 0.2
+
+
+class Question:
+    """A group of commands, and what happens with the replies. Exactly one of `answered` and `unanswered` is called, once."""
+
+    __slots__ = ("_owed", "_replies")
+
+    def __init__(self) -> None:
+        self._owed = -1
+        self._replies: list[Reply] = []
+
+    def commands(self) -> Sequence[Sequence[Argument]]:
+        """What is asked, in this order."""
+        raise NotImplementedError
+
+    def answered(self, replies: Sequence[Reply]) -> None:
+        """The replies, in the order of the commands; none is an error."""
+        raise NotImplementedError
+
+    def unanswered(self) -> None:
+        """The store is away, refused it or does not answer in time."""
+        raise NotImplementedError
+
+    def put(self, session: Session) -> None:
+        """Sends it."""
+        commands = self.commands()
+        self._owed, self._replies = len(commands), []
+        reply = self._reply
+        for command in commands:
+            session.send(command, reply)
+
+    def settle(self) -> None:
+        """Nothing more comes."""
+        if self._owed:
+            self._owed = 0
+            self.unanswered()
+
+    def _reply(self, reply: Reply) -> None:
+        if self._owed <= 0:
+            return
+        self._replies.append(reply)
+        self._owed -= 1
+        if self._owed:
+            return
+        replies, self._replies = self._replies, []
+        try:
+            if any(isinstance(each, hiredis.ReplyError) for each in replies):
+                self.unanswered()
+            else:
+                self.answered(replies)
+        except Exception:  # noqa: BLE001 — one reader's fault must not break the connection of all
+            _log.exception("answer_failed")
+
+
+class Crowd:
+    """One for the process. `wait_s`: after that the store counts as away."""
+
+    def __init__(self, journal: Sessions, scope: TaskScope, wait_s: float) -> None:
+        self._journal = journal
+        self._scope = scope
+        self._wait_s = wait_s
+        self._first: deque[Question] = deque()
+        self._rest: deque[Question | Callable[[], None]] = deque()
+        self._flying_first = 0
+        self._flying_rest = 0
+        self._scheduled = False
+        # Workers that somebody is looking for, and until when the others let it go ahead.
+        self._ahead: dict[str, float] = {}
+
+    def ask(self, question: Question) -> None:
+        """Asks for somebody's first word."""
+        self._first.append(question)
+        self._soon()
+
+    def later(self, work: Question | Callable[[], None]) -> None:
+        """Asks, or does, what can wait for the first words of others."""
+        self._rest.append(work)
+        self._soon()
+
+    def after(self, delay_s: float, work: Callable[[], None]) -> None:
+        """The same, not before so many seconds have passed."""
+        asyncio.get_running_loop().call_later(delay_s, self.later, work)
+
+    def goes_ahead(self, worker: str) -> bool:
+        """Whether the caller is to find the way to a worker; the others find it open a moment later."""
+        now = asyncio.get_running_loop().time()
+        if self._ahead.get(worker, 0.0) > now:
+            return False
+        self._ahead = {name: until for name, until in self._ahead.items() if until > now}
+        self._ahead[worker] = now + _AHEAD_S
+        return True
+
+    def _soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        first = [self._first.popleft() for _ in range(min(len(self._first), _MOST_TOGETHER))]
+        if first:
+            self._flying_first += len(first)
+            self._scope.spawn(self._fly(first, first=True), "first-words")
+        crowded = bool(self._flying_first)
+        self._go_on_with_the_rest(_TRICKLE if crowded else _MOST_TOGETHER)
+        if self._first or (self._rest and not crowded and self._flying_rest < _MOST_TOGETHER):
+            self._soon()
+        elif self._rest and not self._flying_rest:
+            # Crowded, and nothing of it is under way whose end would bring us back here.
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._soon)
+
+    def _go_on_with_the_rest(self, most: int) -> None:
+        questions: list[Question] = []
+        for _ in range(most):
+            if not self._rest or len(questions) + self._flying_rest >= most:
+                break
+            work = self._rest.popleft()
+            if isinstance(work, Question):
+                questions.append(work)
+            else:
+                work()
+        if questions:
+            self._flying_rest += len(questions)
+            self._scope.spawn(self._fly(questions, first=False), "rest")
+
+    async def _fly(self, questions: list[Question], *, first: bool) -> None:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                session = await self._journal.session()
+                for question in questions:
+                    question.put(session)
+                # Replies come in order: with this one all the others have.
+                await session.call("PING")
+        except (TimeoutError, LinkLost, StoreRefused):
+            pass
+        finally:
+            if first:
+                self._flying_first -= len(questions)
+            else:
+                self._flying_rest -= len(questions)
+        for question in questions:
+            question.settle()
+        self._soon()
