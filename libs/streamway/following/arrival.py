@@ -21,12 +21,10 @@ from streamway.following.journey import Journey, Traveller
 from streamway.following.ports import Place
 from streamway.following.records import record_of, record_question
 from streamway.following.standing import Standing
-from streamway.journal import Continues, Kind
+from streamway.journal import Continues, Cursor, Kind
 from streamway.journal.reading import Command, judged, questions
 from streamway.v1 import common_pb2
 
-# Enough for one token behind `started`: when many arrive, each gets its next token soon.
-_FIRST_PAGE: Final = 2
 _PAGE: Final = 500
 # Another reader may just be opening the stream to the worker.
 _LOOKS_FOR_WORKER: Final = 5
@@ -53,7 +51,7 @@ class Arrival(Question):
     def commands(self) -> list[Command]:
         at = self._at
         self._asked = at.cursor
-        asked = questions(at.generation, self._asked, _FIRST_PAGE if self._record else _PAGE)
+        asked = questions(at.generation, self._asked, _first_page(self._asked) if self._record else _PAGE)
         if self._record:
             asked.append(record_question(at.generation))
         return asked
@@ -128,3 +126,8 @@ class Arrival(Question):
 
     def _travel(self) -> None:
         self._at.spawn(Journey(self._at, self._traveller, "", None).run())
+
+
+def _first_page(cursor: Cursor) -> int:
+    """Entries up to the first token: `accepted` and the begin come before it. When many arrive, each gets a token soon."""
+    return 1 if cursor.epoch else 3 - min(1, cursor.position)

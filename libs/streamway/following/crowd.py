@@ -24,9 +24,9 @@ from streamway.valkey.session import Argument, LinkLost, Reply, Session, Session
 
 _log = structlog.get_logger("following")
 _MOST_TOGETHER: Final = 64
-# Questions of the rest that may be unanswered while somebody waits for its first word.
-_TRICKLE: Final = 4
-_LOOK_AGAIN_S: Final = 0.005
+# Of the rest while somebody waits for its first word: so many, so often.
+_TRICKLE: Final = 8
+_TRICKLE_S: Final = 0.05
 _AHEAD_S: Final = 0.2
 
 
@@ -68,13 +68,14 @@ class Question:
     def _reply(self, reply: Reply) -> None:
         if self._owed <= 0:
             return
+        refused = isinstance(reply, hiredis.ReplyError)
         self._replies.append(reply)
-        self._owed -= 1
+        self._owed = 0 if refused else self._owed - 1
         if self._owed:
             return
         replies, self._replies = self._replies, []
         try:
-            if any(isinstance(each, hiredis.ReplyError) for each in replies):
+            if refused:
                 self.unanswered()
             else:
                 self.answered(replies)
@@ -94,6 +95,7 @@ class Crowd:
         self._flying_first = 0
         self._flying_rest = 0
         self._scheduled = False
+        self._trickle: asyncio.TimerHandle | None = None
         # Workers that somebody is looking for, and until when the others let it go ahead.
         self._ahead: dict[str, float] = {}
 
@@ -131,13 +133,17 @@ class Crowd:
         if first:
             self._flying_first += len(first)
             self._scope.spawn(self._fly(first, first=True), "first-words")
-        crowded = bool(self._flying_first)
-        self._go_on_with_the_rest(_TRICKLE if crowded else _MOST_TOGETHER)
-        if self._first or (self._rest and not crowded and self._flying_rest < _MOST_TOGETHER):
+        if self._rest and not self._flying_first:
+            self._go_on_with_the_rest(_MOST_TOGETHER)
+        elif self._rest and self._trickle is None:
+            self._trickle = asyncio.get_running_loop().call_later(_TRICKLE_S, self._drip)
+        if self._first or (self._rest and not self._flying_first and self._flying_rest < _MOST_TOGETHER):
             self._soon()
-        elif self._rest and not self._flying_rest:
-            # Crowded, and nothing of it is under way whose end would bring us back here.
-            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._soon)
+
+    def _drip(self) -> None:
+        self._trickle = None
+        self._go_on_with_the_rest(_TRICKLE)
+        self._soon()
 
     def _go_on_with_the_rest(self, most: int) -> None:
         questions: list[Question] = []

@@ -10,6 +10,8 @@ from streamway.valkey import keys
 from streamway.valkey.session import Session
 
 ENDED_STATES: Final = frozenset({"finished", "failed", "cancelled"})
+# Looking it up in protobuf's wrapper costs microseconds, and a resume does it several times.
+_OFF: Final = Durability.DURABILITY_OFF
 _FIELDS: Final = ("state", "worker", "tenant", "model", "session", "durability")
 
 
@@ -30,7 +32,7 @@ class Record(NamedTuple):
     @property
     def durable(self) -> bool:
         """It has, or had, a response channel."""
-        return self.durability != Durability.DURABILITY_OFF
+        return self.durability != _OFF
 
 
 def record_question(generation: str) -> tuple[str, ...]:
@@ -43,7 +45,7 @@ def record_of(row: Sequence[bytes | None]) -> Record | None:
     state, worker, tenant, model, session_key, durability = [(value or b"").decode() for value in row]
     if not state:
         return None
-    kept = Durability.ValueType(int(durability)) if durability.isdigit() else Durability.DURABILITY_OFF
+    kept = Durability.ValueType(int(durability)) if durability.isdigit() else _OFF
     return Record(state, worker, tenant, model, session_key, kept)
 
 

@@ -40,6 +40,7 @@ class Kind(StrEnum):
 
 
 _PLAIN: Final = [b"kind", b"first", b"payload"]
+_BEGIN: Final = [*_PLAIN, b"ref", b"worker", b"line", b"from"]
 _KINDS: Final = {kind.value.encode(): kind for kind in (Kind.ACCEPTED, Kind.TOKENS, Kind.END)}
 
 
@@ -87,6 +88,11 @@ class Entry(NamedTuple):
             if kind is not None:
                 epoch, _, last = id_.partition(b"-")
                 return cls(int(epoch), int(fields[3]), int(last), kind, fields[5])
+        if len(fields) == 14 and fields[1] == b"begin" and fields[::2] == _BEGIN:
+            # And one of these each.
+            epoch, _, last = id_.partition(b"-")
+            begun = Begin(fields[7].decode(), fields[9].decode(), Line.parse(fields[11].decode()), fields[13].decode())
+            return cls(int(epoch), int(fields[3]), int(last), Kind.BEGIN, fields[5], begun)
         values = dict(zip(fields[::2], fields[1::2], strict=True))
         epoch, _, last = id_.partition(b"-")
         try:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import hiredis
 
 from streamway.journal.cursor import START, Cursor
-from streamway.journal.entries import Entry, Kind, Tail, on_line, parse_entries
+from streamway.journal.entries import Entry, Kind, Tail, attempt_of, on_line, parse_entries
 from streamway.journal.line import Line
 from streamway.journal.merge import ChannelView, Continues, NotRecovered, Resumption, judge
 from streamway.valkey import keys
@@ -49,16 +49,16 @@ class Read(NamedTuple):
 def questions(generation: str, cursor: Cursor, limit: int) -> list[Command]:
     """What must be asked of the channel in this order, in one write, for `judged`; `limit` is that of the page.
 
-    The tail comes first: what is appended between two of these is beyond it, and is left out. The first entry of the cursor's
-    epoch has the line wherever no other call has begun since.
+    The tail comes first: what is appended between two of these is beyond it, and is left out. The line is in the begin of the
+    tail's epoch: behind `accepted` where there was one engine call, else most likely that of the cursor's.
     """
     key = keys.response(generation)
     asked: list[Command] = [
         ("XREVRANGE", key, "+", "-", "COUNT", 1),
-        ("XRANGE", key, "-", "+", "COUNT", 1),
+        ("XRANGE", key, "-", "+", "COUNT", 2),
         ("XRANGE", key, f"({cursor}" if cursor != START else "-", "+", "COUNT", limit),
     ]
-    if cursor.epoch:
+    if attempt_of(cursor.epoch) > 1:
         asked.append(_first_of(generation, cursor.epoch))
     return asked
 
@@ -75,7 +75,7 @@ def judged(replies: Sequence[Any], cursor: Cursor, known: Line | None) -> Read |
     if entry.epoch == 0 or entry.begin is not None:
         tail = Tail(entry, entry.begin)
     else:
-        first = _first_in(page, replies[3] if len(replies) > 3 else None, entry.epoch)
+        first = _first_in([*replies[3:], replies[1]], page, entry.epoch)
         if first is None:
             return None
         tail = _tail(entry, first)
@@ -124,14 +124,18 @@ def _first_of(generation: str, epoch: int) -> Command:
     return ("XRANGE", keys.response(generation), epoch, epoch, "COUNT", 1)
 
 
-def _first_in(page: list[Entry], asked: Reply, epoch: int) -> Entry | None:
-    """The first entry of an epoch: what was asked for, if it is that, or what the page has of it."""
-    if asked:
-        first = parse_entries(asked)[0]
-        if first.epoch == epoch:
-            return first
+def _first_in(replies: Sequence[Any], page: list[Entry], epoch: int) -> Entry | None:
+    """The first entry of an epoch, where it was asked for by itself, is the channel's second, or is in the page."""
+    wanted = b"%d-" % epoch
+    for asked in replies:
+        for id_, fields in asked or ():
+            if id_.startswith(wanted):
+                entry = Entry.parse(id_, fields)
+                return entry if entry.begin is not None or asked is not replies[-1] else None
     return next((each for each in page if each.epoch == epoch and each.begin is not None), None)
 
 
 def _tail(entry: Entry, first: Entry) -> Tail:
-    return Tail(entry, first.begin, Line(((entry.epoch, max(1, first.first - 1)),)))
+    if first.begin is not None:
+        return Tail(entry, first.begin)
+    return Tail(entry, None, Line(((entry.epoch, max(1, first.first - 1)),)))
