@@ -16,6 +16,7 @@ import websockets
 from redis.asyncio import Redis
 
 from services.edge.app import Edge
+from streamway.journal import Cursor
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from tests.support.clients import Frames, RawRequest, frames, text_of
@@ -123,6 +124,73 @@ async def test_a_websocket_resumes_at_another_edge_with_the_epoch_in_every_frame
         seen = await client.until("finished")
     assert [frame["type"] for frame in seen] == ["taken_over", "token", "finished"]
     assert (seen[0]["epoch"], seen[0]["from_worker"]) == (answer.epoch, "gone")
+
+
+async def test_where_the_edge_reads_the_worker_already_no_router_is_asked(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (reading, _), client_of(edge) as (left, _):
+        await opened(world, reading, "a", "x")
+        answer = await opened(world, left, "b", "one ", number=2)
+        after = answer.cursor
+        await left.socket.close()
+        await answer.say(*"234567890", live=False)
+        async with client_of(edge) as (client, _):
+            await client.send(type="resume", id="c", generation=answer.id, after=after)
+            async with asyncio.timeout(20):
+                while (world.worker.subscribed[-1].generation, world.worker.subscribed[-1].after) != (
+                    answer.id,
+                    answer.position,
+                ):
+                    await asyncio.sleep(0.01)
+            await answer.say(" two")
+            await answer.end()
+            seen = await client.until("finished")
+    assert text_of(seen) == "234567890 two"
+    assert [frame["type"] for frame in seen][:2] == ["resumed", "token"]
+    assert world.router.located == []
+
+
+async def test_a_resume_of_an_answer_that_another_call_went_on_with_is_told_so(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "one ")
+        after = answer.cursor
+        answer.epoch = 2 << 20 | 5
+        await answer.begin(live=False)
+        await answer.say("two ", "three", live=False)
+        await answer.end(live=False)
+        async with client_of(edge) as (again, _):
+            await again.send(type="resume", id="b", generation=answer.id, after=after)
+            seen = await again.until("finished")
+            await again.send(type="resume", id="c", generation=answer.id, after=str(Cursor(answer.epoch, 5)))
+            later = await again.until("finished", "c")
+    assert [frame["type"] for frame in seen] == ["resumed", "taken_over", "token", "token", "finished"]
+    assert [frame["type"] for frame in later] == ["resumed", "token", "finished"]
+    assert (text_of(seen), text_of(later)) == ("two three", "three")
+
+
+async def test_restore_of_many_gives_each_its_whole_rest(world: JournaledWorld) -> None:
+    edge, count = await world.edge(), 150
+    async with client_of(edge) as (client, hello):
+        for number in range(count):
+            await client.open(f"g{number}", "hi")
+        answers = [await world.answer(number + 1) for number in range(count)]
+        for answer in answers:
+            await answer.say("0")
+        for number in range(count):
+            await client.until("token", f"g{number}")
+    for answer in answers:
+        await answer.say(*"12345", live=False)
+        await answer.end(live=False)
+    async with client_of(edge) as (client, _):
+        await client.send(type="restore", restore_id=hello["restore_id"])
+        seen: dict[str, list[dict[str, Any]]] = {}
+        while sum(frames_of[-1]["type"] == "finished" for frames_of in seen.values()) < count:
+            frame = await client.receive()
+            if frame["type"] != "restored":
+                seen.setdefault(frame["id"], []).append(frame)
+    assert {text_of(frames_of) for frames_of in seen.values()} == {"12345"}
+    assert {frames_of[0]["type"] for frames_of in seen.values()} == {"resumed"}
 
 
 async def test_from_the_beginning_the_whole_answer_is_told_again(world: JournaledWorld) -> None:

@@ -90,7 +90,10 @@ class Arrival(Question):
 
     def _read(self, replies: Sequence[Any]) -> None:
         at, cursor = self._at, self._asked
-        read = judged(replies, cursor, at.merger.line)
+        try:
+            read = judged(replies, cursor, at.merger.line)
+        except ValueError:
+            read = None
         if read is None or not isinstance(read.outcome, Continues):
             self._travel()
             return

@@ -99,7 +99,8 @@ class Journey:
             found, tail = await self._catch_up(session)
             if found is Found.BEHIND and self._here() and await self._write_ahead(session):
                 found, tail = await self._catch_up(session)
-        except (TimeoutError, LinkLost, StoreRefused):
+        except (TimeoutError, LinkLost, StoreRefused, ValueError):
+            # The last: an entry that is none of ours.
             return found
         if found is Found.TAIL and at.ports.follower is not None and self._here():
             at.following = at.ports.follower.follow(at.generation, tail, self._traveller)

@@ -245,13 +245,15 @@ class Connection:
             taken.add(name)
             live.append(Live(name, each.generation, command.after.get(each.generation, each.cursor)))
         self.outbox.put(self.dialect.restored(command.restore_id, live))
-        for number, found in enumerate(live):
-            if number % _TOGETHER == 0 and number:
-                # The first of a thousand must not wait until the last has been asked for.
-                await asyncio.sleep(0)
-                if self._closing:
-                    return
+        for number, found in enumerate(live, 1):
             self._resume(found.id, found.generation, found.cursor)
+            if number % _TOGETHER == 0 and not await self._still_open():
+                return
+
+    async def _still_open(self) -> bool:
+        """Lets others go on: the first of a thousand must not wait until the last has been asked for."""
+        await asyncio.sleep(0)
+        return not self._closing
 
     def _admit(self, name: Name) -> None:
         """Raises what forbids one more generation of this name."""
