@@ -47,22 +47,13 @@ CAUGHT_BY = {
     "acknowledge_in_doubt": 608,
     "own_ref_is_a_duplicate": 3,
     "acknowledge_before_add": 5,
-<<<<<<< HEAD
-    "requeue_same_attempt": 2,
-    "acknowledge_after_break": 282,
-    "silent_splice": 2,
-    "old_epochs_too": 4757,
-    "ahead_recut": 2817,
-    "ahead_with_holes": 666,
-    "lost_and_not_kept_is_written_on": 53,
-=======
     "requeue_same_attempt": 1,
     "acknowledge_after_break": 491,
     "silent_splice": 1,
     "old_epochs_too": 1125,
     "ahead_recut": 4989,
     "ahead_with_holes": 7090,
->>>>>>> 8de79db (test(journal): seeds for reading in one look)
+    "lost_and_not_kept_is_written_on": 53,
 }
 SEARCHED = 3_000
 
