@@ -7,7 +7,7 @@ Opens durable generations over a few WebSockets, lets them run to a part, drops 
 back in the same moment, in one of these ways:
 
     restore   one `restore` frame for each dropped WebSocket     resume   one `resume` frame for each generation
-    one       all on one WebSocket, by one `restore`             grpc     one `Resume` call each, at the router
+    one       all on one WebSocket, one `restore` frame          grpc     one `Resume` call each, at the router
     sse       one HTTP request each, with `Last-Event-ID`
 
 Connections are open before the clock starts; it runs from the moment a stream's request is written to the moment the bytes of
@@ -20,203 +20,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import resource
 import tempfile
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-import grpc.aio
 import uvloop
 
-from benchmarks.accounting import cpu_seconds
-from benchmarks.clients.plan import now
-from benchmarks.clients.resuming import EventStream, Resumed, Socket, connect
-from streamway.rpc.options import client_options
-from streamway.v1 import router_pb2, router_pb2_grpc
+from benchmarks.ways_back import WAYS, Crowd, Options
 from tests.support.mesh import MeshProcesses
-from tests.support.simulated_text import simulated_answer
-
-GRPC_CHANNELS: Final = 4
-_WINDOW_S: Final = 2.0
-_LIMIT_S: Final = 30.0
-Options = argparse.Namespace
-
-
-class Crowd:
-    """The streams of one arm, on the WebSockets on which they were opened."""
-
-    def __init__(self, options: Options, ready: dict[str, Any], turn: str) -> None:
-        self._options = options
-        self.url: str = ready["edge"]["url"]
-        self.router: str = next(row["address"] for row in ready["processes"] if row["name"] == "router-0")
-        self._pids = {row["name"]: row["pid"] for row in ready["processes"]}
-        self.streams = [
-            Resumed(f"[{turn}.{number}] How does a river find its way to the sea?", f"s{number}")
-            for number in range(options.streams)
-        ]
-        self.sockets: list[Socket] = []
-        self._holders: list[Any] = []
-
-    async def live(self) -> None:
-        """Opens them, and returns when each has some tokens."""
-        count, options = self._options.connections, self._options
-        self.sockets = await connect(self.url, count, lambda host, _: Socket(host))
-        for number, stream in enumerate(self.streams):
-            socket = self.sockets[number % count]
-            socket.streams[stream.name] = stream
-            socket.send(
-                {
-                    "type": "open",
-                    "id": stream.name,
-                    "model": "simulated",
-                    "messages": [{"role": "user", "content": stream.prompt}],
-                    "params": {"max_tokens": options.tokens},
-                    "durability": options.durability,
-                }
-            )
-            await asyncio.sleep(options.ramp_s / len(self.streams))
-        await _until(lambda: all(stream.position >= 4 or stream.ended for stream in self.streams))
-
-    def drop(self) -> list[Socket]:
-        """Cuts the sockets. What they had, by restore id."""
-        for socket in self.sockets:
-            socket.transport.abort()
-        return self.sockets
-
-    def hold(self, *holders: Any) -> None:
-        """From now on what comes is only noted."""
-        for holder in holders:
-            holder.held = True
-        self._holders += holders
-
-    def cpu(self) -> dict[str, float]:
-        """Seconds of CPU so far of each process."""
-        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
-
-    async def measured(self, go: Callable[[], Awaitable[None] | None]) -> dict[str, float]:
-        """Runs `go` and says what a resumed stream cost each process, in µs of CPU."""
-        gc.collect()
-        gc.freeze()
-        before = self.cpu()
-        started = now()
-        waiting = go()
-        if waiting is not None:
-            await waiting
-        await asyncio.sleep(started + _WINDOW_S - now())
-        burst = self.cpu()
-        for holder in self._holders:
-            holder.release()
-        await _until(lambda: all(stream.first or stream.ended for stream in self.streams))
-        await asyncio.sleep(0.5)
-        calm = self.cpu()
-        await asyncio.sleep(_WINDOW_S)
-        after = self.cpu()
-        count = len(self.streams)
-        return {name: (burst[name] - before[name] - after[name] + calm[name]) / count * 1e6 for name in before}
-
-    async def whole(self) -> None:
-        """Waits until every stream has ended, and notes where a text is not the whole one."""
-        await _until(lambda: all(stream.ended for stream in self.streams))
-        for stream in self.streams:
-            if stream.text != simulated_answer(stream.prompt, self._options.tokens):
-                stream.faults.append("text")
-
-
-async def by_restore(crowd: Crowd, dropped: list[Socket], *, connections: int) -> dict[str, float]:
-    """Every dropped connection by its restore id, on as many new ones."""
-    sockets = await connect(crowd.url, connections, lambda host, _: Socket(host))
-    crowd.hold(*sockets)
-
-    def go() -> None:
-        for number, old in enumerate(dropped):
-            socket = sockets[number % connections]
-            socket.streams.update(old.streams)
-            after = {stream.generation: stream.cursor for stream in old.streams.values()}
-            sent = now()
-            for stream in old.streams.values():
-                stream.sent = sent
-            socket.send({"type": "restore", "restore_id": old.restore_id, "after": after})
-
-    return await crowd.measured(go)
-
-
-async def by_resume(crowd: Crowd, dropped: list[Socket]) -> dict[str, float]:
-    """A `resume` frame for each generation."""
-    sockets = await connect(crowd.url, len(dropped), lambda host, _: Socket(host))
-    crowd.hold(*sockets)
-
-    def go() -> None:
-        for socket, old in zip(sockets, dropped, strict=True):
-            socket.streams = old.streams
-            sent = now()
-            frames = []
-            for stream in old.streams.values():
-                stream.sent = sent
-                frame = {"type": "resume", "id": stream.name, "generation": stream.generation, "after": stream.cursor}
-                frames.append(frame)
-            socket.send(*frames)
-
-    return await crowd.measured(go)
-
-
-async def by_sse(crowd: Crowd, _: list[Socket]) -> dict[str, float]:
-    """A request for each generation, on a connection of its own."""
-    readers = await connect(
-        crowd.url, len(crowd.streams), lambda host, number: EventStream(host, crowd.streams[number])
-    )
-    crowd.hold(*readers)
-
-    def go() -> None:
-        for stream, reader in zip(crowd.streams, readers, strict=True):
-            stream.sent = now()
-            reader.ask()
-
-    return await crowd.measured(go)
-
-
-async def by_grpc(crowd: Crowd, _: list[Socket]) -> dict[str, float]:
-    """A `Resume` call for each generation, on a few HTTP/2 connections. This client works while it measures."""
-    options = [*client_options(32 * 1024 * 1024), ("grpc.use_local_subchannel_pool", 1)]
-    channels = [grpc.aio.insecure_channel(crowd.router, options=options) for _ in range(GRPC_CHANNELS)]
-    stubs = [router_pb2_grpc.RouterServiceStub(channel) for channel in channels]
-    for channel in channels:
-        await channel.channel_ready()
-
-    async def one(number: int, stream: Resumed) -> None:
-        request = router_pb2.ResumeRequest(generation=stream.generation, cursor=stream.cursor)
-        stream.sent = now()
-        async for response in stubs[number % GRPC_CHANNELS].Resume(request):
-            at = now()
-            for event in response.events:
-                stream.take_event(event, at)
-
-    async with asyncio.TaskGroup() as group:
-
-        def go() -> None:
-            for number, stream in enumerate(crowd.streams):
-                group.create_task(one(number, stream))
-
-        cost = await crowd.measured(go)
-    for channel in channels:
-        await channel.close()
-    return cost
 
 
 async def run_arm(arm: str, options: Options, ready: dict[str, Any], repeat: int) -> dict[str, Any]:
     """One arm from the first `open` to the last end; its figures. Times in ms, CPU in µs for each resumed stream."""
-    crowd = Crowd(options, ready, f"{arm}.{repeat}")
+    crowd = Crowd(options, ready, f"{arm}.{repeat}", 1 if arm == "one" else options.connections)
     await crowd.live()
     dropped = crowd.drop()
     await asyncio.sleep(options.away_s)
     replayed = {stream.name: stream.position for stream in crowd.streams}
     own = resource.getrusage(resource.RUSAGE_SELF)
-    if arm in ("restore", "one"):
-        cost = await by_restore(crowd, dropped, connections=1 if arm == "one" else len(dropped))
-    else:
-        cost = await {"resume": by_resume, "sse": by_sse, "grpc": by_grpc}[arm](crowd, dropped)
+    cost = await WAYS[arm](crowd, dropped)
     used = resource.getrusage(resource.RUSAGE_SELF)
     await crowd.whole()
     waits = sorted((stream.first - stream.sent) * 1000 for stream in crowd.streams if stream.first)
@@ -252,13 +76,6 @@ def _at(ordered: list[float], percent: int) -> float:
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] if ordered else 0.0
 
 
-async def _until(reached: Callable[[], bool]) -> None:
-    """Waits for a condition, for `_LIMIT_S` at the most: a stream that never comes is a figure, not a hanging benchmark."""
-    until = now() + _LIMIT_S
-    while not reached() and now() < until:
-        await asyncio.sleep(0.05)
-
-
 async def run(options: Options, ready: dict[str, Any]) -> None:
     """All arms, as often as asked; prints a table."""
     print(
@@ -280,7 +97,7 @@ def main() -> None:
     )
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--connections", type=int, default=10, help="WebSockets they are opened on")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--edges", type=int, default=1)
     parser.add_argument(
         "--tokens-per-s", type=float, default=2.0, help="of each stream; all are live while they resume"
@@ -310,8 +127,6 @@ def main() -> None:
         finally:
             mesh.close()
 
-
-ARMS: Final = ("restore", "one", "resume", "grpc", "sse")
 
 if __name__ == "__main__":
     main()
