@@ -142,12 +142,28 @@ def test_config_shows_every_section_with_secrets_masked_and_checks_each_service(
     assert re.search(r"edge +ok", wrong.stdout)
 
 
+def test_config_shows_tenants_without_their_keys_and_names_what_is_wrong_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text(f"tenants: {{acme: {{tier: gold, keys: [{hash_key('k')}], tokens_per_minute: 5}}}}")
+    shown = streamway("config", "show", STREAMWAY_TENANTS_FILE=str(file))
+    assert shown.returncode == 0, shown.stderr
+    assert hash_key("k") not in shown.stdout
+    acme = yaml.safe_load(shown.stdout)["tenancy"]["tenants"]["acme"]
+    assert (acme["weight"], acme["concurrency"], acme["tokens_per_minute"], acme["keys"]) == (4, 256, 5, 1)
+    file.write_text("tenants: {acme: {tier: gold, weight: 0}}")
+    wrong = streamway("config", "check", STREAMWAY_TENANTS_FILE=str(file))
+    assert wrong.returncode == 2
+    assert re.search(r"tenancy +\S*tenants\.yaml: tenants\.acme\.weight: must be", wrong.stdout)
+
+
 def test_a_new_key_is_let_in_by_its_row_and_its_hash_is_the_same(tmp_path: Path) -> None:
     made = streamway("keys", "new", "--tenant", "acme").stdout
     key = re.search(r"sw-\S+", made)
     assert key is not None
     file = tmp_path / "keys.yaml"
-    file.write_text("keys:\n" + made[made.index("  - hash:") :])
+    row = re.search(r"  - hash: \w+\n    tenant: \w+", made)
+    assert row is not None
+    file.write_text(f"keys:\n{row[0]}\n")
     assert load_tenancy(SharedSettings(api_keys_file=file)).keys == {hash_key(key[0]): "acme"}
     hashed = streamway("keys", "hash", given=f"{key[0]}\n").stdout.strip()
     assert hashed in file.read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ from services.supervisor.io.configuration import effective
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings, load
 from streamway.runtime.process import StartError
+from streamway.tenancy import Tenancy, load_tenancy
 
 
 def show() -> None:
@@ -33,6 +35,26 @@ def check() -> None:
         sys.exit(2)
 
 
+def _shown(tenancy: Tenancy) -> dict[str, Any]:
+    """What each tenant has, tiers filled in; of its keys only how many."""
+    rows: dict[str, Any] = {}
+    for name, tenant in tenancy.tenants.items():
+        row = {
+            field: value for field, value in asdict(tenant).items() if field not in ("name", "allowed_models", "quota")
+        }
+        row["tier"] = str(tenant.tier)
+        row["keys"] = sum(owner == name for owner in tenancy.keys.values())
+        row["allowed_models"] = sorted(tenant.allowed_models) if tenant.allowed_models is not None else "all"
+        rows[name] = row | asdict(tenant.quota)
+    jwt = tenancy.jwt
+    return {
+        "default_tier": str(tenancy.default_tier.name) if tenancy.default_tier else None,
+        "anonymous": tenancy.anonymous or None,
+        "jwt": {"issuer": jwt.issuer, "audience": jwt.audience, "algorithm": jwt.algorithm} if jwt else None,
+        "tenants": rows,
+    }
+
+
 async def _ask_all() -> tuple[dict[str, Any], dict[str, str]]:
     """The settings by section, and what is wrong by service."""
     settings: dict[str, Any] = {}
@@ -45,12 +67,19 @@ async def _ask_all() -> tuple[dict[str, Any], dict[str, str]]:
             complaints[kind] = str(problem)
 
     try:
-        up, _ = load(UpSettings, SharedSettings, arguments=[])
+        up, shared = load(UpSettings, SharedSettings, arguments=[])
         settings["up"] = up.shown()
     except StartError as problem:
         complaints["up"] = str(problem)
+    else:
+        try:
+            tenancy = load_tenancy(shared)
+            if tenancy.configured:
+                settings["tenancy"] = _shown(tenancy)
+        except StartError as problem:
+            complaints["tenancy"] = str(problem)
     async with asyncio.TaskGroup() as group:
         for kind, module in MODULES.items():
             group.create_task(ask(kind, module))
-    order = ["shared", "up", *MODULES]
+    order = ["shared", "up", *MODULES, "tenancy"]
     return {name: settings[name] for name in order if name in settings}, complaints

@@ -19,6 +19,8 @@ def new(tenant: str) -> None:
     print(f"key, shown only now:\n\n  {key}\n")
     print("row under 'keys:' in the file that STREAMWAY_API_KEYS_FILE names:\n")
     print(f"  - hash: {hash_key(key)}\n    tenant: {tenant}")
+    print("\nor, with a tenancy section (docs/tenants.md), in the list 'keys' of the tenant's row:\n")
+    print(f"  {hash_key(key)}")
 
 
 def print_hash() -> None:
