@@ -16,12 +16,12 @@ import secrets
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
 
-from services.inference_adapter.__main__ import tune_collector
 from services.inference_adapter.app import Adapter
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from services.inference_adapter.settings import AdapterSettings
@@ -29,6 +29,7 @@ from streamway.attach import AttachClient
 from streamway.config import SharedSettings
 from streamway.journal import ChoiceSoFar, Cursor, Entry, Kind, encode_events
 from streamway.lanes import NewTask, TaskCopy, add_generations
+from streamway.runtime import collector
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
 from streamway.telemetry import logging
@@ -120,28 +121,30 @@ def _read(address: str, generations: list[str], ready: multiprocessing.synchroni
     asyncio.run(run())
 
 
-async def measure(url: str, streams: int, rate: float, seconds: float) -> dict[str, list[float]]:
+async def measure(url: str, modes: Sequence[str], streams: int, rate: float, seconds: float) -> dict[str, list[float]]:
     """Microseconds of CPU a token of each mode, once for each of its turns: modes take turns of half a second, so that what
     else happens on the machine hits all of them alike."""
     valkey = await connect(url)
-    engine = MetronomeEngine(streams * len(_MODES))
-    settings = AdapterSettings(worker=_WORKER, port=0, operations_port=0, orphan_grace_s=3600)
+    engine = MetronomeEngine(streams * len(modes))
+    # Between its turns, and while the others are set up, a mode is silent for longer than any engine may be.
+    settings = AdapterSettings(worker=_WORKER, port=0, operations_port=0, orphan_grace_s=3600, token_gap_s=0)
     adapter = Adapter(settings, SharedSettings(valkey_url=SecretStr(url)), engine)
     await adapter.start()
-    found: dict[str, list[float]] = {name: [] for name in _MODES}
+    collector.settle()
+    found: dict[str, list[float]] = {name: [] for name in modes}
     readers: list[multiprocessing.context.SpawnProcess] = []
     try:
         parts: dict[str, list[list[Call]]] = {}
-        for name, durability in _MODES.items():
+        for name in modes:
             before = len(engine.calls)
-            readers.append(await _read_all(adapter.address, await _enqueue(valkey, durability, streams)))
+            readers.append(await _read_all(adapter.address, await _enqueue(valkey, _MODES[name], streams)))
             while len(engine.calls) < before + streams:
                 await asyncio.sleep(0.05)
             # Streams do not march in step: a twentieth of them each twentieth of the interval.
             parts[name] = [engine.calls[before + at :: 20] for at in range(20)]
             await _play(engine, parts[name], rate, 1.0)
         for _ in range(int(seconds / _TURN_S)):
-            for name in _MODES:
+            for name in modes:
                 await asyncio.sleep(0.1)
                 cpu, tokens = time.process_time(), await _play(engine, parts[name], rate, _TURN_S)
                 found[name].append((time.process_time() - cpu) / tokens * 1e6)
@@ -195,31 +198,30 @@ async def _enqueue(valkey: Valkey, durability: Durability.ValueType, streams: in
 
 
 async def main() -> None:
-    """Prints the median and the least turn of each mode."""
+    """Prints the median and the least turn of each mode, and the median ratio of neighbouring turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000, help="of each mode")
     parser.add_argument("--rate", type=float, default=20.0, help="tokens a second and stream")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each mode, in turns of half a second")
+    parser.add_argument(
+        "--modes", nargs="+", choices=list(_MODES), default=list(_MODES), help="the first is the measure"
+    )
     arguments = parser.parse_args()
     logging.configure("adapter", "warning", "text")
     with tempfile.TemporaryDirectory() as folder:
         server = ValkeyServer(Path(folder))
         try:
-            found = await measure(server.url, arguments.streams, arguments.rate, arguments.seconds)
+            found = await measure(server.url, arguments.modes, arguments.streams, arguments.rate, arguments.seconds)
         finally:
             server.stop()
-    median = {name: statistics.median(costs) for name, costs in found.items()}
-    least = {name: min(costs) for name, costs in found.items()}
-    print(
-        f"{'mode':8} {'median':>8} {'× off':>6} {'least':>8} {'× off':>6}   µs of CPU a token, {arguments.streams} streams"
-    )
-    for name in found:
-        of_off = median[name] / median["off"], least[name] / least["off"]
-        print(f"{name:8} {median[name]:8.2f} {of_off[0]:6.2f} {least[name]:8.2f} {of_off[1]:6.2f}")
+    first = arguments.modes[0]
+    print(f"{'mode':8} {'median':>8} {'least':>8} {'× ' + first:>10}   µs of CPU a token, {arguments.streams} streams")
+    for name, costs in found.items():
+        ratio = statistics.median(cost / base for cost, base in zip(costs, found[first], strict=True))
+        print(f"{name:8} {statistics.median(costs):8.2f} {min(costs):8.2f} {ratio:10.2f}")
 
 
 if __name__ == "__main__":
     import uvloop
 
-    tune_collector()
     uvloop.run(main())

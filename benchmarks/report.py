@@ -29,6 +29,15 @@ def markdown(report: dict[str, Any]) -> str:
             f" | {sum(case['memory_mb'].values()):.0f} | {case['ttft_ms']['p50']:.0f} / {case['ttft_ms']['p95']:.0f}"
             f" | {case['itl_ms']['p99']:.0f} | {case['tokens_per_s']:,.0f} | {case['errors']} |"
         )
+    journal = report["journal"]
+    if journal:
+        lines += ["", "Token path with the journal, as a multiple of the same round's without it:", ""]
+    for case in journal:
+        ratio = case["ratio"]
+        lines.append(
+            f"* {case['surface']}, {case['streams']:,} streams, {case['durability']}:"
+            f" {ratio['median']:.2f} [{ratio['min']:.2f}–{ratio['max']:.2f}]"
+        )
     return "\n".join(lines) + "\n"
 
 

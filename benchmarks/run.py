@@ -68,6 +68,7 @@ def main() -> None:
         "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
         "tokens_per_s_of_a_stream": options.tokens_per_s,
         "cases": [_case(case, rows) for case, rows in samples.items()],
+        "journal": _journal(samples),
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{options.name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -153,9 +154,25 @@ class _Mesh:
         )
 
 
+def _token_path(sample: dict[str, Any]) -> float:
+    return float(sum(value for name, value in sample["us_per_token"].items() if name.startswith(TOKEN_PATH)))
+
+
+def _journal(samples: dict[_Case, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What the journal costs: each round's token path over that of the same round without it."""
+    found = []
+    for (surface, streams, durability), rows in samples.items():
+        off = samples.get((surface, streams, "off"), [])
+        if durability != "off" and off:
+            ratios = [_token_path(row) / max(0.01, _token_path(base)) for row, base in zip(rows, off, strict=True)]
+            of = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+            found.append({"surface": surface, "streams": streams, "durability": durability, "ratio": of})
+    return found
+
+
 def _line(case: _Case, sample: dict[str, Any]) -> str:
     surface, streams, durability = case
-    path = sum(value for name, value in sample["us_per_token"].items() if name.startswith(TOKEN_PATH))
+    path = _token_path(sample)
     load = sample["load"]
     return (
         f"{surface:9} {streams:5} streams, {durability:7}: {path:6.1f} µs a token on the token path, "
@@ -167,7 +184,7 @@ def _case(case: _Case, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians over the rounds, with the least and most of the token path beside them."""
     names = list(rows[0]["us_per_token"])
     per_token = {name: statistics.median(row["us_per_token"][name] for row in rows) for name in names}
-    paths = [sum(value for name, value in row["us_per_token"].items() if name.startswith(TOKEN_PATH)) for row in rows]
+    paths = [_token_path(row) for row in rows]
     loads = [row["load"] for row in rows]
     surface, streams, durability = case
     return {

@@ -171,8 +171,6 @@ class Edge:
         closing.push_async_callback(self._operations.close)
 
         housekeeper = Housekeeper(lambda: len(self._websockets))
-        housekeeper.start()
-        closing.callback(housekeeper.close)
         await self._operations.start()
         await self._listener.start()
         self._must_run = [

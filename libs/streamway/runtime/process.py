@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import structlog
 import uvloop
 
+from streamway.runtime import collector
 from streamway.runtime.start import StartError
 
 __all__ = ["Service", "StartError", "run"]
@@ -71,6 +72,7 @@ async def _main(build: Callable[[], Awaitable[Service] | Service]) -> int:
     try:
         if not await _until(service.start(), stop):
             return 0
+        collector.settle()
         watch = loop.create_task(_watch(service), name="watch")
         await _first(watch, stop)
         if watch.done():

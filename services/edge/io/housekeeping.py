@@ -20,7 +20,7 @@ _LEAST_CLOSED: Final = 1_000
 class Housekeeper:
     """Tidies when the number of connections has fallen by half and by a thousand since it was highest.
 
-    `connections` tells how many there are. What exists at `start` is exempt from the cycle collector, which makes its runs short.
+    `connections` tells how many there are.
     """
 
     def __init__(self, connections: Callable[[], int]) -> None:
@@ -29,15 +29,6 @@ class Housekeeper:
         self.tidied = 0
         libc = ctypes.CDLL(None)
         self._trim = getattr(libc, "malloc_trim", None)  # glibc alone has it
-
-    def start(self) -> None:
-        """Sets the start-up objects apart."""
-        gc.collect()
-        gc.freeze()
-
-    def close(self) -> None:
-        """Puts them back."""
-        gc.unfreeze()
 
     async def run(self) -> None:
         """Looks every two seconds, until cancelled."""

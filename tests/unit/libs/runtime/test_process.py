@@ -49,6 +49,13 @@ def test_a_signal_drains_and_exits_with_0(number: signal.Signals) -> None:
     assert (code, out, err) == (0, "draining\nclosed\n", "")
 
 
+def test_what_a_service_starts_with_is_never_searched_for_cycles() -> None:
+    process = start(drain="import gc; print(gc.get_freeze_count() > 1000, gc.get_threshold()[0] > 700)")
+    process.stdout.readline()
+    process.terminate()
+    assert ended(process)[1] == "draining\nTrue True\nclosed\n"
+
+
 def test_the_second_signal_exits_at_once_with_128_and_its_number() -> None:
     process = start(drain="await asyncio.Event().wait()")
     process.stdout.readline()

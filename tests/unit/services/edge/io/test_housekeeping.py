@@ -14,7 +14,6 @@ async def test_it_tidies_when_many_have_left_and_not_before(monkeypatch: pytest.
     monkeypatch.setattr(housekeeping, "_LOOK_S", 0.02)
     connections = 0
     keeper = Housekeeper(lambda: connections)
-    keeper.start()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(keeper.run())
         tidied = []
@@ -22,5 +21,4 @@ async def test_it_tidies_when_many_have_left_and_not_before(monkeypatch: pytest.
             await asyncio.sleep(0.1)
             tidied.append(keeper.tidied)
         task.cancel()
-    keeper.close()
     assert tidied == [0, 0, 0, 0, 1, 1, 2]
