@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 
 from streamway.journal import JournalWriter, Kind, Place, StopReason, accept, begin_call, encode_events
 from streamway.journal.entries import Entry
+from streamway.journal.packing import head_of, pack_append
 from streamway.lanes.task import TaskCopy
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_epoch
@@ -87,6 +88,25 @@ async def packed(link: Link, generations: int) -> Flush:
     return flush
 
 
+async def by_hand(link: Link, generations: int) -> Flush:
+    """The same with the journal's own packer."""
+    session = await link.session()
+    channels = [keys.response(f"g{generation}") for generation in range(generations)]
+    heads = [head_of(key) for key in channels]
+    for key in channels:
+        await session.call("XADD", key, "0-1", "kind", "accepted")
+
+    async def flush(number: int) -> None:
+        done = asyncio.get_running_loop().create_future()
+        last = (number + 1) * TOKENS
+        for key, head in zip(channels, heads, strict=True):
+            entry = Entry(1, last - TOKENS + 1, last, Kind.TOKENS, PAYLOAD)
+            session.send_packed(pack_append(key, head, entry), done.set_result if key is channels[-1] else _ignore)
+        await done
+
+    return flush
+
+
 def _ignore(reply: Reply) -> None:
     if isinstance(reply, hiredis.ReplyError):
         raise reply
@@ -143,6 +163,7 @@ async def main(generations: int, flushes: int) -> None:
                 figures: dict[str, float] = {}
                 arms: dict[str, Callable[[], Awaitable[Flush]]] = {
                     "packed": lambda: packed(link, generations),
+                    "packed by hand": lambda: by_hand(link, generations),
                     "writer": lambda: written(link, generations),
                     "redis-py pipeline": lambda: pipelined(client, generations),
                 }

@@ -12,6 +12,7 @@ from streamway.journal.channel import SILENCE_S, Channel
 from streamway.journal.cursor import Cursor
 from streamway.journal.entries import Entry, Kind
 from streamway.journal.functions import send_restore
+from streamway.journal.packing import head_of, pack_append
 from streamway.valkey import keys
 from streamway.valkey.session import Argument, Reply, Session
 
@@ -63,6 +64,7 @@ class Writing:
         begun = channel.begun
         self._generation = begun.copy.generation
         self._key = keys.response(self._generation)
+        self._head = head_of(self._key)
         self._replied = self._on_appended  # bound once
         self._epoch = begun.epoch
         # The connection it began on broke: the store may have been started anew since.
@@ -112,24 +114,7 @@ class Writing:
             self._write_one(entry)
 
     def _write_one(self, entry: Entry) -> None:
-        id_ = f"{entry.epoch}-{entry.last}"
-        command: tuple[Argument, ...]
-        if entry.begin is None:  # the same as `fields`, without the list
-            command = (
-                "XADD",
-                self._key,
-                "NOMKSTREAM",
-                id_,
-                "kind",
-                entry.kind,
-                "first",
-                entry.first,
-                "payload",
-                entry.payload,
-            )
-        else:
-            command = ("XADD", self._key, "NOMKSTREAM", id_, *entry.fields())
-        self._session.send(command, self._replied)
+        self._session.send_packed(pack_append(self._key, self._head, entry), self._replied)
 
     def _on_appended(self, reply: Reply) -> None:
         if type(reply) is bytes:

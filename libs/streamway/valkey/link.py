@@ -64,13 +64,17 @@ class LinkSession(asyncio.Protocol):
         return len(self._waiting)
 
     def send(self, command: Sequence[Argument], on_reply: Callable[[Reply], None]) -> None:
+        if self.alive:
+            self.send_packed(_pack(command if type(command) is tuple else tuple(command)), on_reply)
+
+    def send_packed(self, packed: bytes, on_reply: Callable[[Reply], None]) -> None:
         if not self.alive:
             return
         if not self._unsent:
             if not self._waiting:
                 self.heard = self._loop.time()
             self._loop.call_soon(self.flush)
-        self._unsent.append(_pack(command if type(command) is tuple else tuple(command)))
+        self._unsent.append(packed)
         self._waiting.append(on_reply)
 
     def flush(self) -> None:

@@ -35,6 +35,10 @@ class Session(Protocol):
         """Sends without waiting. After a break `on_reply` is not called; on a dead session nothing happens."""
         ...
 
+    def send_packed(self, packed: bytes, on_reply: Callable[[Reply], None]) -> None:
+        """The same for one whole command that is bytes already."""
+        ...
+
     async def call(self, *command: Argument) -> Reply:
         """Sends and waits. Raises LinkLost or StoreRefused."""
         ...

@@ -48,6 +48,9 @@ class ModelSession:
         if self.alive:
             self.requests.append((tuple(command), on_reply))
 
+    def send_packed(self, packed: bytes, on_reply: Callable[[Reply], None]) -> None:
+        self.send(unpacked(packed), on_reply)
+
     async def call(self, *command: Argument) -> Reply:
         if not self.alive:
             raise LinkLost
@@ -76,6 +79,16 @@ class ModelSession:
         while not _closed(kept):
             kept.pop()
         return kept
+
+
+def unpacked(packed: bytes) -> tuple[Argument, ...]:
+    """The one command that these bytes are. Its payload, if it has one, stays bytes."""
+    reader = hiredis.Reader()
+    reader.feed(packed)
+    words: list[bytes] = reader.gets()
+    assert reader.gets() is False
+    payload = words.index(b"payload") + 1 if b"payload" in words else -1
+    return tuple(word if index == payload else word.decode() for index, word in enumerate(words))
 
 
 def _closed(commands: deque[tuple[Argument, ...]]) -> bool:
