@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from services.router.core.bounded import Bounded, bound
 from services.router.core.decision import Branch, Candidate, Decision, Reason, Wanted
 from services.router.core.pace import Pace
@@ -96,6 +98,33 @@ def test_a_walk_that_finds_no_room_for_long_ends_at_the_least_loaded() -> None:
     pool = Pool([Candidate(f"w{number}", 1, 1000 if number else 0) for number in range(100)])
     for session in range(20):
         assert _one(pool, _wanted(100, session=f"s{session}"), factor=1.01, floor=1).worker == "w0"
+
+
+class _Watched(Pool):
+    """Counts how often a worker is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, worker: str) -> Candidate:
+        self.looks += 1
+        return super().__getitem__(worker)
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("nobody needs all of them")
+
+
+def test_a_decision_over_a_thousand_workers_looks_at_a_few() -> None:
+    strategy, names = _strategy(), [f"w{number}" for number in range(1000)]
+    pool = _Watched(Candidate(name, 4, 4000 if number % 10 else 0) for number, name in enumerate(names))
+    looks = []
+    for session in range(200):
+        before, wanted = pool.looks, _wanted(300, session=f"s{session}")
+        decision = strategy.choose(wanted, pool, 0.0)
+        strategy.placed(wanted, decision, 0.0)
+        pool.put(Candidate(decision.worker, 4, 1000))
+        looks.append(pool.looks - before)
+    assert max(looks) <= 40
+    assert sum(looks) / len(looks) < 15
 
 
 # --- Sessions that are elsewhere
