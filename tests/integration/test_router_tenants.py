@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import jwt
 import pytest
 from redis.asyncio import Redis
 
+from streamway.affinity import session_key
 from streamway.auth import hash_key
 from streamway.errors import from_rpc_error
 from streamway.lanes import request_of
@@ -78,6 +81,24 @@ async def test_what_an_edge_carried_is_believed_with_the_mesh_token_only(
         request.entitlement.CopyFrom(common_pb2.Entitlement(tier=common_pb2.TIER_GOLD, weight=4, highest_priority=127))
         told = await accepted(made, request, made.metadata)
         assert not told.HasField("lowered_priority")
+
+
+async def test_a_token_is_a_credential_here_too_and_names_the_session(
+    valkey: Redis, valkey_server: ValkeyServer, shared: dict[str, Any], tmp_path: Path
+) -> None:
+    secret = "0123456789abcdef0123456789abcdef"
+    (tmp_path / "secret").write_text(secret)
+    rules = "jwt: {issuer: me, audience: mesh, secret_file: secret, session_claim: sid}\n"
+    shared["tenants_file"].write_text(ROWS + rules)
+    claims = {"iss": "me", "aud": "mesh", "exp": time.time() + 600, "tenant": "acme", "sid": "s-1"}
+    async with mesh(valkey, valkey_server.url, shared=shared) as made:
+        good = bearer(jwt.encode(claims, secret, "HS256"))
+        assert (await accepted(made, ask(), good)).session == session_key.of_claim("s-1")
+        assert (await accepted(made, ask(session="named"), good)).session == session_key.of_id("named")
+        late = bearer(jwt.encode(claims | {"exp": 1}, secret, "HS256"))
+        assert await refused(made, ask(), late) == "unauthenticated"
+        stranger = bearer(jwt.encode(claims | {"tenant": "nobody"}, secret, "HS256"))
+        assert await refused(made, ask(), stranger) == "permission_denied"
 
 
 async def test_a_model_that_is_not_the_tenants_is_refused(
