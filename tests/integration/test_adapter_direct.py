@@ -362,3 +362,29 @@ async def test_a_tenant_can_neither_read_nor_cancel_what_is_anothers(
         assert reason((await own.all(number))[-1]) == "cancelled"
         await own.close()
         await other.close()
+
+
+async def test_a_direct_callers_priority_is_lowered_and_a_foreign_model_refused(
+    valkey_server: ValkeyServer, tmp_path: Path
+) -> None:
+    rows = {
+        "acme": {"tier": "bronze", "keys": [hash_key("acme")]},
+        "other": {"tier": "gold", "keys": [hash_key("other")], "allowed_models": ["another"]},
+    }
+    path = tmp_path / "tenants.yaml"
+    path.write_text(json.dumps({"tenants": rows}))
+    shared = {"mesh_token": "secret", "tenants_file": path}
+    async with running_adapter(valkey_server.url, ScriptedEngine(answer=("a",)), shared=shared) as adapter:
+        own, other = as_tenant(adapter, "acme"), as_tenant(adapter, "other")
+        wanted = request()
+        wanted.priority = 90
+        # Nobody is gold by saying so.
+        wanted.entitlement.CopyFrom(common_pb2.Entitlement(tier=common_pb2.TIER_GOLD, highest_priority=127))
+        metadata = [("authorization", "Bearer acme")]
+        events = await all_of(generate(own, wanted, metadata=metadata))
+        assert events[0].accepted.HasField("lowered_priority")
+        assert events[0].accepted.lowered_priority == 0
+        refused = await refusal(generate(other, request("no"), metadata=[("authorization", "Bearer other")]))
+        assert refused == "permission_denied"
+        await own.close()
+        await other.close()
