@@ -116,7 +116,7 @@ async def written(link: Link, generations: int) -> Flush:
     """The writer as a worker uses it: state machine, packing, confirmation."""
     session = await link.session()
     writer = JournalWriter(link, SystemClock())
-    lane = keys.lane("w0", "interactive")
+    lane = keys.lane("w0", "gold")
     writings = []
     listeners = [Listener() for _ in range(generations)]
     for number, listener in enumerate(listeners):

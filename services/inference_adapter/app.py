@@ -21,6 +21,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.memory import Memory
+from services.inference_adapter.core.preload import PreloadDepth
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.books import Books
@@ -193,7 +194,7 @@ class Adapter:
             settings.flush_units,
             settings.token_gap_s,
         )
-        window = Window(self._backend.info().slots, settings.preload_depth)
+        window = window_of(settings, self._backend.info().slots)
         lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
         pool = LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models()))
         self._books = Books(valkey, lanes)
@@ -300,6 +301,7 @@ class Adapter:
             "running": str(window.running),
             "queued": str(window.waiting),
             "window_free": str(window.free),
+            "preload_depth": str(window.preload.value),
             "load_tokens": str(self._worker.tokens),
             "prefill_ms": f"{self._pace.prefill_ms:.5f}",
             "slot_ms": f"{self._pace.slot_ms:.1f}",
@@ -353,3 +355,9 @@ class Adapter:
             await asyncio.sleep(_TICK_S)
             self._worker.tick()
             self._directory.tick()
+
+
+def window_of(settings: AdapterSettings, slots: int) -> Window:
+    """The window as configured."""
+    depth = settings.preload_depth
+    return Window(slots, PreloadDepth(depth, max(depth, settings.most_preload_depth)), settings.degrade_after_s or None)

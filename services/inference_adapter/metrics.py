@@ -37,6 +37,9 @@ class AdapterMetrics:
         self.handovers = Counter(
             "streamway_handovers", "Engine calls left to another worker, by reason.", ["reason"], registry=registry
         )
+        self.degraded = Counter(
+            "streamway_tasks_degraded", "Tasks that waited too long here and went back to the pool.", registry=registry
+        )
         self.not_durable = Counter(
             "streamway_not_durable", "Times that a generation went on without a silent store.", registry=registry
         )

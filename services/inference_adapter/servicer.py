@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from services.inference_adapter.core.engine_pace import EnginePace
+from services.inference_adapter.core.taking import class_of, rank_of
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.engine_monitor import EngineMonitor
 from services.inference_adapter.io.fanout.attach import AttachLimits, AttachStream
@@ -22,7 +23,6 @@ from streamway.runtime.ids import new_generation_id
 from streamway.tenancy import entitle
 from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
-from streamway.valkey import keys
 
 # How long a refused direct call is asked to wait.
 _RETRY_S = 1.0
@@ -119,7 +119,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         return wanted, lowered
 
     def _open(self, request: common_pb2.GenerationRequest, outbox: Outbox, lowered: int | None) -> Generation:
-        rank = keys.CLASSES.index(keys.task_class(request.priority))
+        rank = rank_of(class_of(request))
         accepted = common_pb2.Accepted(
             worker=self._name,
             queue_position=self._worker.window.ahead_of_new(rank, request.priority),

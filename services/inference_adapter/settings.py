@@ -66,7 +66,22 @@ class AdapterSettings(ServiceSettings):
     simulation: SimulationSettings = _engine_option("simulation")
 
     preload_depth: int = Field(
-        default=4, ge=0, le=65535, description="Tasks taken from the lanes beyond the engine's slots."
+        default=4,
+        ge=0,
+        le=65535,
+        description="Tasks taken from each kind of lane beyond the engine's slots, to begin with.",
+    )
+    most_preload_depth: int = Field(
+        default=256,
+        ge=0,
+        le=65535,
+        description="Most that this grows to by itself when slots stand idle while lanes hold work; below it: it never grows.",
+    )
+    degrade_after_s: float = Field(
+        default=30.0,
+        ge=0,
+        le=86_400,
+        description="Seconds a task that is not urgent may wait here until any worker of its model may take it; 0: for ever.",
     )
     queue_timeout_s: float = Field(
         default=300.0, gt=0, le=86_400, description="Longest wait for a slot from acceptance on, in seconds."

@@ -22,7 +22,7 @@ from streamway.valkey.session import LinkLost, Session
 from tests.support.router_mesh import ask, mesh, until
 from tests.support.valkey_server import ValkeyServer
 
-LANE = keys.lane("w0", "interactive")
+LANE = keys.lane("w0", "gold")
 
 
 class _CutAfterAccept:

@@ -66,7 +66,7 @@ async def test_a_worker_never_takes_more_than_its_window_is_free(valkey: Redis, 
     engine = ScriptedEngine(slots=2)
 
     async def taken() -> int:
-        return int((await valkey.xpending(keys.lane(WORKER, "interactive"), keys.LANE_GROUP))["pending"])
+        return int((await valkey.xpending(keys.lane(WORKER, "gold"), keys.LANE_GROUP))["pending"])
 
     async with running_adapter(valkey_server.url, engine, preload_depth=3) as adapter, attached(adapter) as stream:
         for number in range(9):
@@ -366,7 +366,7 @@ async def test_a_second_copy_of_a_task_is_run_only_once(valkey: Redis, valkey_se
 
 async def test_what_cannot_be_run_leaves_the_lane(valkey: Redis, valkey_server: ValkeyServer) -> None:
     engine = ScriptedEngine(answer=("x",))
-    lane = keys.lane(WORKER, "interactive")
+    lane = keys.lane(WORKER, "gold")
     await valkey.xadd(lane, {"strange": "1"})
     lost_record = new_generation_id()
     await valkey.xadd(lane, {"generation": lost_record, "attempt": "1", "ref": "r"})

@@ -125,10 +125,10 @@ async def test_a_direct_call_waits_for_room_that_a_read_of_the_lanes_has_set_asi
     async with running_adapter(valkey_server.url, engine, preload_depth=0) as adapter, attached(adapter) as stream:
         # The loop that reads the lanes lies in its wait by then, and sets nothing aside.
         await asyncio.sleep(0.1)
-        granted = adapter.window.reserve(1)
+        granted = adapter._worker.room.reserve(keys.CLASSES, shared=False)
         call = generate(stream, request())
         await asyncio.sleep(0.1)
-        assert granted == 1
+        assert granted == dict.fromkeys(keys.CLASSES, 1)
         assert engine.calls == []
         adapter._worker.room.release(granted)
         assert kinds(await all_of(call))[-1] == "finished"

@@ -151,7 +151,7 @@ async def enqueue_without_channel(valkey: Redis, wanted: common_pb2.GenerationRe
     plain.durability = common_pb2.DURABILITY_OFF
     generation = await enqueue(valkey, plain, worker="elsewhere")
     await valkey.hset(keys.generation(generation), "request", wanted.SerializeToString())
-    await valkey.xadd(keys.lane(WORKER, "interactive"), {"generation": generation, "attempt": 1, "ref": "r"})
+    await valkey.xadd(keys.lane(WORKER, "gold"), {"generation": generation, "attempt": 1, "ref": "r"})
     return generation
 
 

@@ -113,14 +113,14 @@ async def test_a_task_whose_reply_was_lost_is_found_among_the_own_pending_ones(
     valkey: Redis, valkey_server: ValkeyServer
 ) -> None:
     """Added and read under the worker's name in one step: it is pending here, and this worker never saw it."""
-    wanted, lane = request(), keys.lane(WORKER, "interactive")
+    wanted, lane = request(), keys.lane(WORKER, "gold")
     async with (
         running_adapter(valkey_server.url, ScriptedEngine(answer=("a",))) as adapter,
         attached(adapter) as stream,
     ):
         await eventually(lambda: valkey.exists(lane), 1)
         generation = await enqueue(valkey, wanted, worker="elsewhere")
-        ((_, copy),) = await valkey.xrange(keys.lane("elsewhere", "interactive"))
+        ((_, copy),) = await valkey.xrange(keys.lane("elsewhere", "gold"))
         async with valkey.pipeline(transaction=True) as pipe:
             pipe.xadd(lane, copy)
             pipe.xreadgroup(keys.LANE_GROUP, WORKER, {lane: ">"}, count=1)

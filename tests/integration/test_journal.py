@@ -49,7 +49,7 @@ from streamway.valkey.link import Link
 from tests.support.needs import program
 from tests.support.valkey_server import ValkeyServer
 
-LANE = keys.lane("w0", "interactive")
+LANE = keys.lane("w0", "gold")
 ACCEPTED = Entry(0, 1, 1, Kind.ACCEPTED, encode_events([common_pb2.Event(position=1, accepted=common_pb2.Accepted())]))
 
 
@@ -296,7 +296,7 @@ async def test_a_reader_follows_from_its_cursor(link: Link, url: str) -> None:
 def _reclaimer(link: Link, most_attempts: int = 3) -> Reclaimer:
     refs = (f"n{number}" for number in itertools.count())
     return Reclaimer(
-        link, "router-0", lambda copy, lane: keys.lane("w1", "interactive"), lambda: next(refs), new_epoch,
+        link, "router-0", lambda copy, lane: keys.lane("w1", "gold"), lambda: next(refs), new_epoch,
         NoDeadLetters(), most_attempts=most_attempts,
     )  # fmt: skip
 
@@ -309,7 +309,7 @@ async def test_what_a_dead_worker_had_and_what_it_never_read_goes_to_another(lin
     settled = await _reclaimer(link).sweep(LANE, lambda holder: holder == "w0", owner_gone=True)
     assert [(copy.ref, fate) for copy, fate in settled] == [("read", Requeue(2, 1)), ("unread", Requeue(2, 1))]
     assert await lane_is_empty(link)
-    rows = await session.call("XRANGE", keys.lane("w1", "interactive"), "-", "+")
+    rows = await session.call("XRANGE", keys.lane("w1", "gold"), "-", "+")
     assert [row[1][5] for row in rows] == [b"n0", b"n1"]
 
 

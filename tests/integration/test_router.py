@@ -259,7 +259,7 @@ class TestWorkers:
         fields = {"slots": "1"}
         async with mesh(valkey, valkey_server.url, queue_limit=1, poll_s=0.05, worker_fields=fields) as made:
             for _ in range(2):
-                await valkey.xadd(keys.lane("w0", "interactive"), {"generation": "other"})
+                await valkey.xadd(keys.lane("w0", "gold"), {"generation": "other"})
             await asyncio.sleep(0.15)
             stream = made.connect()
             assert (await _refusal(stream, ask())).name == "queue_full"

@@ -13,7 +13,7 @@ from tests.support.router_mesh import ask, mesh, until
 from tests.support.takeover_mesh import ranges_of, takeover_mesh, text_of
 from tests.support.valkey_server import ValkeyServer
 
-LANE = keys.lane("w0", "interactive")
+LANE = keys.lane("w0", "gold")
 
 
 async def test_what_runs_is_attached_to(valkey: Redis, valkey_server: ValkeyServer) -> None:

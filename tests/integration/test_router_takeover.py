@@ -62,7 +62,7 @@ async def test_d1_a_relayed_stream_goes_on_after_its_worker_was_killed(
         assert kinds in (["accepted", "started", "taken_over", "finished"], ["accepted", "started", "finished"])
         assert other.began == [(generation, 2)]
         await until(lambda: made.app.in_flight == 0)
-        assert await valkey.xlen(keys.lane(lost.id, "interactive")) == 0
+        assert await valkey.xlen(keys.lane(lost.id, "gold")) == 0
         await stream.close()
 
 
@@ -92,7 +92,7 @@ async def test_without_any_worker_the_work_waits_in_the_pool_for_one_that_comes(
         generation = await stream.open(ask(), location=False)
         await until(lambda: text_of(stream.of(generation)) != "")
         await workers[0].stop()
-        pool = keys.pool("m", "interactive")
+        pool = keys.pool("m", "gold")
 
         async def waits() -> None:
             async with asyncio.timeout(10):

@@ -105,7 +105,7 @@ async def test_a_killed_worker_is_replaced_and_its_reader_sees_one_text(
         assert ended(entries)
         assert text(events_in(entries)) == text(whole)
         assert_tile(events_in(entries), first=1)
-        await eventually(lambda: valkey.xlen(keys.lane("b", "interactive")), 0)
+        await eventually(lambda: valkey.xlen(keys.lane("b", "gold")), 0)
         await eventually(lambda: state_of(valkey, generation), "finished")
         record = await valkey.hgetall(keys.generation(generation))
         assert (record[b"worker"], int(record[b"epoch"]) >> 20) == (b"b", 2)
@@ -145,7 +145,7 @@ async def test_a_zombie_can_not_write_and_sends_its_readers_away(valkey: Redis, 
         assert ended(entries)
         assert "zombie" not in text(events_in(entries))
         assert [entry for entry in entries if b"zombie" in entry.payload] == []
-        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "gold")), 0)
         await eventually(lambda: state_of(valkey, generation), "finished")
         # The zombie says so at once to whoever still asks it.
         (event,) = await zombie.all(await zombie.subscribe(generation, after=1), within_s=1)
@@ -315,7 +315,7 @@ async def test_a_worker_that_comes_back_gives_what_it_ran_to_others(valkey: Redi
             events = await stream.all(await stream.subscribe(generation), within_s=20)
             assert text(events) == text(whole)
             assert_tile(events, first=1)
-            await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+            await eventually(lambda: valkey.xlen(keys.lane("a", "gold")), 0)
             (event,) = await late.all(await late.subscribe(generation, after=1), within_s=3)
             assert reason(event) == "events_expired"
 
@@ -337,7 +337,7 @@ async def test_without_routers_workers_reclaim_what_a_dead_one_had_read_and_not_
                 events = await stream.all(await stream.subscribe(generation), within_s=20)
                 assert kinds(events)[-1] == "finished"
                 assert_tile(events, first=1)
-        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "gold")), 0)
 
 
 async def test_a_task_in_the_pool_is_taken_by_any_worker(valkey: Redis, valkey_server: ValkeyServer) -> None:
@@ -345,8 +345,8 @@ async def test_a_task_in_the_pool_is_taken_by_any_worker(valkey: Redis, valkey_s
     async with worker(url, "b", simulated(rate=2000.0)) as adapter, attached(adapter) as stream:
         wanted = asked()
         await enqueue(valkey, wanted, worker="nobody")
-        await valkey.delete(keys.lane("nobody", "interactive"))
-        pool = keys.pool("simulated", "interactive")
+        await valkey.delete(keys.lane("nobody", "gold"))
+        pool = keys.pool("simulated", "gold")
         await valkey.xadd(pool, {"generation": wanted.generation, "attempt": 1, "ref": "r"})
         events = await stream.all(await stream.subscribe(wanted.generation))
         assert kinds(events)[-1] == "finished"
@@ -369,7 +369,7 @@ async def test_l1_a_drain_moves_what_it_can_not_finish(valkey: Redis, valkey_ser
         await stream.until(numbers[1], 5)
         async with asyncio.timeout(20):
             await first.drain()
-        assert await valkey.xlen(keys.lane("a", "interactive")) == 0
+        assert await valkey.xlen(keys.lane("a", "gold")) == 0
         for generation in generations:
             events = await heir.all(await heir.subscribe(generation), within_s=20)
             assert text(events) == text(whole)
@@ -460,17 +460,17 @@ async def test_a_newer_copy_of_what_still_runs_here_waits_and_is_dropped_at_the_
         call.say("a")
         await copy_for(valkey, generation, "a", attempt=2)
         await copy_for(valkey, generation, "a", attempt=1)
-        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 3)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "gold")), 3)
         await asyncio.sleep(0.2)
         call.say("b")
         call.end()
         assert text(await stream.all(number)) == "ab"
-        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "gold")), 0)
         assert len(engine.calls) == 1
         # One that comes after the end, too.
         await copy_for(valkey, generation, "a", attempt=3)
         await asyncio.sleep(0.1)
-        await eventually(lambda: valkey.xlen(keys.lane("a", "interactive")), 0)
+        await eventually(lambda: valkey.xlen(keys.lane("a", "gold")), 0)
         assert len(engine.calls) == 1
 
 
@@ -488,7 +488,7 @@ async def test_i2_a_task_that_brings_down_its_third_worker_is_given_up_with_its_
                 await kill(adapter, valkey, "a")
             if attempt < 3:
                 # As a router would that has no other worker.
-                await valkey.delete(keys.lane("a", "interactive"))
+                await valkey.delete(keys.lane("a", "gold"))
                 await copy_for(valkey, generation, "a", attempt + 1)
         await eventually(lambda: valkey.xlen(keys.dead("simulated")), 1, within_s=15)
         entries = await channel_of(valkey, generation)
@@ -496,7 +496,7 @@ async def test_i2_a_task_that_brings_down_its_third_worker_is_given_up_with_its_
         assert text(events_in(entries)) == "1 2 3 "
         ((_, fields),) = await valkey.xrange(keys.dead("simulated"))
         assert [call["worker"] for call in json.loads(fields[b"calls"])] == ["a", "a", "a"]
-        assert await valkey.xlen(keys.lane("a", "interactive")) == 0
+        assert await valkey.xlen(keys.lane("a", "gold")) == 0
         assert last.window.running == 0
 
 
@@ -536,7 +536,7 @@ async def test_an_engine_that_can_not_take_the_beginning_of_an_answer_is_told_as
 async def test_a_worker_takes_up_what_it_had_taken_from_the_pool(valkey: Redis, valkey_server: ValkeyServer) -> None:
     url = valkey_server.url
     await router_lease(valkey, SystemClock())
-    pool = keys.pool("simulated", "interactive")
+    pool = keys.pool("simulated", "gold")
     wanted = asked()
     engine = ScriptedEngine(slots=1, model="simulated")
     async with worker(url, "a", engine) as first:

@@ -20,6 +20,7 @@ from streamway.rpc import mesh_metadata, open_channel
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
+from streamway.valkey import keys
 from streamway.valkey.leases import Lease
 from tests.support.inference_service import HandServer, HandWorker
 
@@ -73,7 +74,7 @@ class Worker:
         await self.server.stop()
 
     async def take(self, most: int = 100) -> list[TakenTask]:
-        return await self.lane.take(most)
+        return await self.lane.take(dict.fromkeys(keys.CLASSES, most))
 
     def _fields(self) -> dict[str, str]:
         now = str(int(time.time() * 1000))

@@ -77,7 +77,7 @@ async def router_lease(valkey: Redis, clock: Any) -> None:
 async def copy_for(valkey: Redis, generation: str, worker_name: str, attempt: int = 2) -> None:
     """What a reclaimer adds."""
     copy = TaskCopy(generation, attempt, secrets.token_hex(8))
-    await valkey.xadd(keys.lane(worker_name, "interactive"), copy.fields())
+    await valkey.xadd(keys.lane(worker_name, "gold"), copy.fields())
 
 
 def events_in(entries: list[Entry], line: Line | None = None) -> list[common_pb2.Event]:

@@ -102,6 +102,6 @@ async def retry_dead(valkey: Valkey, model: str, task: DeadTask) -> bool:
         pipe.pexpire(record, RECORD_TTL_MS)
         await pipe.execute()
     fields: dict[Any, Any] = dict(copy.fields())
-    await valkey.xadd(keys.pool(model, keys.task_class(request.priority)), fields)
+    await valkey.xadd(keys.pool(model, keys.task_class(request.priority, request.entitlement.tier)), fields)
     await valkey.xdel(keys.dead(model), task.entry)
     return True

@@ -74,16 +74,20 @@ class LaneReader:
                 last = entries[-1]
         return taken
 
-    async def take(self, most: int) -> list[TakenTask]:
-        """At most `most` new tasks, without waiting. Raises RedisError; what was read is then among `own_pending`.
+    async def take(self, most: Mapping[keys.TaskClass, int]) -> list[TakenTask]:
+        """New tasks, so many of each class at most, without waiting, in one round trip.
 
-        COUNT counts per stream, so the lanes are asked one by one.
+        Raises RedisError; what was read is then among `own_pending`.
         """
+        # COUNT counts per stream, and 0 would mean all of it.
+        wanted = [(lane, most.get(class_, 0)) for lane, class_ in self._lanes.items()]
+        async with self._valkey.pipeline(transaction=False) as pipe:
+            for lane, count in wanted:
+                if count > 0:
+                    pipe.xreadgroup(keys.LANE_GROUP, self._worker, {lane: ">"}, count=count)
+            replies = await pipe.execute()
         taken: list[TakenTask] = []
-        for lane in self._lanes:
-            if len(taken) >= most:
-                break
-            reply = await self._read({lane: ">"}, most - len(taken))
+        for reply in map(_rows, replies):
             self._note(reply)
             taken += await self._good(reply)
         return taken

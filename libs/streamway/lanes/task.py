@@ -16,13 +16,15 @@ class TaskCopy:
     """One copy of a task.
 
     `attempt` counts from 1 how often the task was handed on; `excused` of these were nobody's failure: a planned move, or a
-    copy that was never begun. `ref` is a random id of this copy, independent of its place in a lane.
+    copy that was never begun. `ref` is a random id of this copy, independent of its place in a lane. `degraded`: it has waited
+    too long at one worker and may be taken by any.
     """
 
     generation: str
     attempt: int
     ref: str
     excused: int = 0
+    degraded: bool = False
 
     @property
     def failures(self) -> int:
@@ -34,13 +36,21 @@ class TaskCopy:
         fields: dict[str, str | int] = {"generation": self.generation, "attempt": self.attempt, "ref": self.ref}
         if self.excused:
             fields["excused"] = self.excused
+        if self.degraded:
+            fields["degraded"] = 1
         return fields
 
     @classmethod
     def parse(cls, fields: dict[bytes, bytes]) -> TaskCopy:
         """Reads a stream entry. Raises ValueError or KeyError when it is not one of ours."""
         excused = int(fields.get(b"excused", 0))
-        return cls(fields[b"generation"].decode(), int(fields[b"attempt"]), fields[b"ref"].decode(), excused)
+        return cls(
+            fields[b"generation"].decode(),
+            int(fields[b"attempt"]),
+            fields[b"ref"].decode(),
+            excused,
+            fields.get(b"degraded") == b"1",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def commands_of(task: NewTask) -> list[tuple[Argument, ...]]:
 
 def copy_command(task: NewTask) -> tuple[Argument, ...]:
     """The last of `commands_of`: for a generation whose record is there."""
-    lane = keys.lane(task.worker, keys.task_class(task.request.priority))
+    lane = keys.lane(task.worker, keys.task_class(task.request.priority, task.request.entitlement.tier))
     fields = (part for pair in task.copy.fields().items() for part in pair)
     return ("XADD", lane, "*", *fields)
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-TaskClass = Literal["interactive", "bulk"]
-CLASSES: Final[tuple[TaskClass, ...]] = ("interactive", "bulk")  # highest first
+# A kind of lane: interactive work has one for each tier, bulk work one for all.
+TaskClass = Literal["gold", "silver", "bronze", "bulk"]
+CLASSES: Final[tuple[TaskClass, ...]] = ("gold", "silver", "bronze", "bulk")  # highest first
 LANE_GROUP: Final = "workers"
 
 
-def task_class(priority: int) -> TaskClass:
-    """The class a priority (−128 … 127) belongs to."""
-    return "bulk" if priority < 0 else "interactive"
+def task_class(priority: int, tier: int = 0) -> TaskClass:
+    """The class of a priority (−128 … 127; below 0 is bulk) and a tier: the number of streamway.v1.Tier, 0 counts as gold."""
+    return "bulk" if priority < 0 else CLASSES[min(max(tier, 1), 3) - 1]
+
+
+def is_bulk(class_: TaskClass) -> bool:
+    """Interactive work goes before it."""
+    return class_ == "bulk"
 
 
 def lane(worker: str, class_: TaskClass) -> str:
@@ -26,7 +32,8 @@ def pool(model: str, class_: TaskClass) -> str:
 
 def class_of(lane_name: str) -> TaskClass:
     """The class of a lane or pool, from its name."""
-    return "bulk" if lane_name.endswith(":bulk") else "interactive"
+    last = lane_name.rpartition(":")[2]
+    return next((class_ for class_ in CLASSES if class_ == last), "gold")
 
 
 def generation(generation_id: str) -> str:

@@ -15,10 +15,13 @@ class EnginePace:
     def __init__(self) -> None:
         self.prefill_ms = 0.0
         self.slot_ms = 0.0
+        # Follows the fastest first tokens of late: no answer can be expected sooner.
+        self.least_first_token_s = 0.0
 
     def ended(self, first_token_s: float, total_s: float, uncached_tokens: int) -> None:
         """A call has ended: seconds from its begin to its first token and to its end; prompt tokens that it had to compute."""
         self.slot_ms = _mean(self.slot_ms, total_s * 1000)
+        self.least_first_token_s = min(first_token_s, _mean(self.least_first_token_s, first_token_s))
         if uncached_tokens >= _LEAST_TOKENS:
             self.prefill_ms = _mean(self.prefill_ms, first_token_s * 1000 / uncached_tokens)
 

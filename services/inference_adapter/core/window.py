@@ -3,106 +3,90 @@
               take                 start                   end
     lanes ───────────► waiting ───────────────► running ─────────► out
                           │ cancel, deadline       │ cancel, deadline
-                          └───────────► out ◄──────┘
+                          ├───────────► out ◄──────┘
+                          └─ waited too long ─► back to the pool, once
 
-Waiting and running together never exceed slots + preload depth: what is beyond stays in the lanes, where another worker could
-still get it.
+Who starts next, the first that there is:
+
+1. *bulk that is owed*: while interactive work starts, waiting bulk saves up a tenth of what is spent;
+2. *urgent*: the highest priority at or above the threshold (`urgency`), by arrival;
+3. *interactive*, by turns of the tenants (`fairness`);
+4. *bulk*, by turns of the tenants.
+
+Each lane has `preload depth` places of its own beside the idle slots, so a full lane keeps nobody else's work out. What is
+beyond stays in the lanes, where another worker could still get it.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, TypeVar
 
-Stage = Literal["waiting", "running"]
+from services.inference_adapter.core.fairness import DeficitRoundRobin, Waiting
+from services.inference_adapter.core.preload import PreloadDepth
+from services.inference_adapter.core.urgency import LOWEST, threshold
+from services.inference_adapter.core.window_events import (
+    Drop,
+    Effect,
+    Ended,
+    Event,
+    Late,
+    Paused,
+    Return,
+    Stage,
+    Start,
+    Taken,
+    Tick,
+    Withdrawn,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A task has come in. `rank` is its class, 0 the highest; `priority` −128 … 127, higher first.
-
-    `expires_at` is when it leaves the queue unstarted, `deadline_at` when nobody wants it any more; both on the clock of `now`.
-    """
-
-    id: str
-    rank: int
-    priority: int
-    expires_at: float
-    deadline_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The engine is done with a running task."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """A task is not wanted any more."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """The engine cannot take work, or can again. What runs goes on."""
-
-    yes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed."""
-
-
-Event = Taken | Ended | Withdrawn | Paused | Tick
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Give this task to the engine."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """End a task for the reason given; `stage` is where it was. A running one must be aborted at the engine."""
-
-    id: str
-    stage: Stage
-    reason: Literal["withdrawn", "deadline", "queue_timeout"]
-
-
-Effect = Start | Drop
+_K = TypeVar("_K")
+BULK_SHARE: Final = 0.1
+_BULK_PER_INTERACTIVE: Final = BULK_SHARE / (1 - BULK_SHARE)
+# How often the threshold moves, in seconds.
+THRESHOLD_TICK_S: Final = 0.005
+_DEPTH_ROUND_S: Final = 1.0
 
 
 @dataclass(slots=True)
 class _Entry:
     task: Taken
-    # Place in the queue: class, then priority, then arrival.
-    place: tuple[int, int, int]
+    place: Waiting
+    taken_at: float
     stage: Stage = "waiting"
+
+    @property
+    def by_priority(self) -> tuple[int, int, str]:
+        """Place among all that wait."""
+        return (*self.place.order, self.task.id)
 
 
 @dataclass(slots=True)
 class Window:
-    """Holds at most `slots + preload_depth` tasks and starts at most `slots` of them.
+    """Starts at most `slots` tasks at a time. `receive` is given what happened and answers what to do.
 
-    `receive` is given what happened and answers what to do. Order of starting: class, then priority, then arrival.
+    `degrade_s`: a task that is not urgent and waited so long goes back to the pool, once; None: it stays.
     """
 
     slots: int
-    preload_depth: int
+    preload: PreloadDepth
+    degrade_s: float | None = None
     _entries: dict[str, _Entry] = field(default_factory=dict)
-    # Those that wait, in order.
-    _queue: list[tuple[int, int, int, str]] = field(default_factory=list)
+    # Waiting interactive tasks by priority and arrival, beside their turns.
+    _by_priority: list[tuple[int, int, str]] = field(default_factory=list)
+    _interactive: DeficitRoundRobin = field(default_factory=DeficitRoundRobin)
+    _bulk: DeficitRoundRobin = field(default_factory=DeficitRoundRobin)
+    _bulk_credit: float = 0.0
+    _priorities: Counter[int] = field(default_factory=Counter)
+    _lanes: Counter[str] = field(default_factory=Counter)
+    _reserved: Counter[str] = field(default_factory=Counter)
+    _threshold: int = LOWEST
+    _threshold_at: float = float("-inf")
+    _settled_at: float = float("-inf")
     _arrivals: int = 0
     _running: int = 0
-    _reserved: int = 0
     _paused: bool = False
 
     @property
@@ -113,66 +97,111 @@ class Window:
     @property
     def waiting(self) -> int:
         """Tasks that wait for a slot."""
-        return len(self._queue)
+        return len(self._entries) - self._running
+
+    @property
+    def urgent_from(self) -> int:
+        """The priority from which on a task goes before everybody's turn, as of the last start or tick."""
+        return self._threshold
 
     @property
     def free(self) -> int:
-        """Tasks that may still be taken; 0 while the engine cannot take work."""
+        """Tasks of one lane that may still be taken, before anything is set aside; 0 while the engine cannot take work."""
         if self._paused:
             return 0
-        return max(0, self.slots + self.preload_depth - len(self._entries))
+        return max(0, self.slots + self.preload.value - len(self._entries))
 
     @property
     def unreserved(self) -> int:
         """Of that, what no read that is under way has set aside."""
-        return max(0, self.free - self._reserved)
+        return max(0, self.free - self._reserved.total())
 
-    def reserve(self, most: int) -> int:
-        """Sets room aside for a read that is under way; returns how much. Give it back with `release`."""
-        granted = min(most, self.unreserved)
-        self._reserved += granted
+    def room(self, lane: str, *, shared: bool = False) -> int:
+        """Tasks that may be taken from a lane now: into idle slots and into its own places.
+
+        Idle slots are offered to each of the worker's own lanes, since nobody else reads those; to a lane that others read too
+        (`shared`) only what no other read may fill.
+        """
+        if self._paused:
+            return 0
+        idle, mine = max(0, self.slots - len(self._entries)), self._reserved[lane]
+        own_places = self.preload.value - self._lanes[lane] - max(0, mine - idle)
+        return max(0, idle - (self._reserved.total() if shared else mine)) + max(0, own_places)
+
+    def reserve(self, lane: str, *, shared: bool = False) -> int:
+        """Sets the room of a lane aside for a read that is under way; returns how much. Give it back with `release`."""
+        granted = self.room(lane, shared=shared)
+        self._reserved[lane] += granted
         return granted
 
-    def release(self, granted: int) -> None:
+    def release(self, lane: str, granted: int) -> None:
         """Gives reserved room back."""
-        self._reserved -= granted
+        self._reserved[lane] -= granted
 
     def ahead_of_new(self, rank: int, priority: int) -> int:
-        """Tasks that a new one of this class and priority would have to wait for: 0 while a slot is free."""
+        """Tasks that a new one of this class and priority would have to wait for, at most: 0 while a slot is free."""
         if not self._paused and self._running < self.slots:
             return 0
-        return self._running + bisect.bisect_right(self._queue, (rank, -priority, self._arrivals + 1, ""))
+        if rank == 0 and priority >= self._threshold:
+            return self._running + bisect.bisect_right(self._by_priority, (-priority, self._arrivals + 1, ""))
+        return self._running + (self.waiting if rank else len(self._by_priority))
 
     def receive(self, event: Event, now: float) -> list[Effect]:
-        """Takes note of an event. Raises ValueError for a task that is already here."""
+        """Takes note of an event at the monotonic second `now`. Raises ValueError for a task that is already here."""
         effects: list[Effect] = []
         match event:
             case Taken():
-                if event.id in self._entries:
-                    raise ValueError(f"{event.id} is in the window already")
-                self._arrivals += 1
-                entry = _Entry(event, (event.rank, -event.priority, self._arrivals))
-                self._entries[event.id] = entry
-                bisect.insort(self._queue, (*entry.place, event.id))
-            case Ended() | Withdrawn():
-                stage = self._remove(event.id)
-                if stage is not None and isinstance(event, Withdrawn):
-                    effects.append(Drop(event.id, stage, "withdrawn"))
+                self._add(event, now)
+            case Ended():
+                entry = self._remove(event.id)
+                if entry is not None and entry.stage == "running" and event.used_tokens is not None:
+                    self._turns(entry.task).correct(entry.task.tenant, entry.task.cost, event.used_tokens)
+            case Withdrawn():
+                entry = self._remove(event.id)
+                if entry is not None:
+                    effects.append(Drop(event.id, entry.stage, "withdrawn"))
             case Paused():
                 self._paused = event.yes
             case Tick():
                 effects += self._expire(now)
+                if now - self._settled_at >= _DEPTH_ROUND_S:
+                    self._settled_at = now
+                    self.preload.settle()
+        self._move_threshold(now)
         return effects + self._fill(now)
 
-    def _remove(self, id_: str) -> Stage | None:
+    def _add(self, task: Taken, now: float) -> None:
+        if task.id in self._entries:
+            raise ValueError(f"{task.id} is in the window already")
+        self._arrivals += 1
+        entry = _Entry(task, Waiting((-task.priority, self._arrivals), task.id, task.cost), now)
+        self._entries[task.id] = entry
+        self._priorities[task.priority] += 1
+        self._lanes[task.lane] += 1
+        self._turns(task).add(task.tenant, task.weight, entry.place)
+        if task.rank == 0:
+            bisect.insort(self._by_priority, entry.by_priority)
+
+    def _turns(self, task: Taken) -> DeficitRoundRobin:
+        return self._interactive if task.rank == 0 else self._bulk
+
+    def _remove(self, id_: str) -> _Entry | None:
         entry = self._entries.pop(id_, None)
         if entry is None:
             return None
+        _count_down(self._priorities, entry.task.priority)
         if entry.stage == "running":
             self._running -= 1
         else:
-            del self._queue[bisect.bisect_left(self._queue, (*entry.place, id_))]
-        return entry.stage
+            self._turns(entry.task).remove(entry.task.tenant, entry.place)
+            self._unqueue(entry)
+        return entry
+
+    def _unqueue(self, entry: _Entry) -> None:
+        """It waits no longer; it is out of its turns already."""
+        _count_down(self._lanes, entry.task.lane)
+        if entry.task.rank == 0:
+            del self._by_priority[bisect.bisect_left(self._by_priority, entry.by_priority)]
 
     def _expire(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -181,25 +210,87 @@ class Window:
             if reason is not None:
                 self._remove(id_)
                 effects.append(Drop(id_, entry.stage, reason))
+            elif self._may_go_back(entry, now):
+                self._remove(id_)
+                effects.append(Return(id_))
         return effects
+
+    def _may_go_back(self, entry: _Entry, now: float) -> bool:
+        task = entry.task
+        return (
+            self.degrade_s is not None
+            and entry.stage == "waiting"
+            and task.movable
+            and task.priority < self._threshold
+            and now - entry.taken_at >= self.degrade_s
+        )
+
+    def _move_threshold(self, now: float) -> None:
+        if now - self._threshold_at >= THRESHOLD_TICK_S:
+            self._threshold_at = now
+            self._threshold = threshold(self._priorities, self.slots)
 
     def _fill(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        while self._queue and self._running < self.slots and not self._paused:
-            id_ = self._queue.pop(0)[-1]
+        while self._running < self.slots and not self._paused:
+            id_ = self._next()
+            if id_ is None:
+                break
             entry = self._entries[id_]
-            reason = _late(entry, now)
+            self._unqueue(entry)
+            reason = _late(entry, now) or (
+                "deadline" if now + entry.task.first_token_s >= entry.task.deadline_at else None
+            )
             if reason is not None:
                 del self._entries[id_]
+                _count_down(self._priorities, entry.task.priority)
+                self._turns(entry.task).correct(entry.task.tenant, entry.task.cost, 0)
                 effects.append(Drop(id_, "waiting", reason))
                 continue
             entry.stage = "running"
             self._running += 1
+            self.preload.waited(self.waiting)
             effects.append(Start(id_))
         return effects
 
+    def _next(self) -> str | None:
+        """Which task starts, already out of its turns and paid for."""
+        owed = self._bulk.peek() if self._bulk_credit > 0 else None
+        if owed is not None and self._by_priority and self._bulk_credit >= owed.cost:
+            return self._start_bulk()
+        if self._by_priority:
+            head = self._entries[self._by_priority[0][-1]]
+            if head.task.priority >= self._threshold:
+                self._interactive.take(head.task.tenant, head.place)
+                return self._spent(head.place)
+            found = self._interactive.next()
+            assert found is not None, "what is in one is in the other"
+            return self._spent(found[1])
+        return self._start_bulk()
 
-def _late(entry: _Entry, now: float) -> Literal["deadline", "queue_timeout"] | None:
+    def _spent(self, task: Waiting) -> str:
+        """Interactive work starts; bulk that waits saves up."""
+        if len(self._bulk):
+            self._bulk_credit += _BULK_PER_INTERACTIVE * task.cost
+        return task.id
+
+    def _start_bulk(self) -> str | None:
+        found = self._bulk.next()
+        if found is None:
+            self._bulk_credit = 0.0
+            return None
+        self._bulk_credit = max(0.0, self._bulk_credit - found[1].cost)
+        return found[1].id
+
+
+def _count_down(counter: Counter[_K], key: _K) -> None:
+    """One less; what is at zero takes no room."""
+    counter[key] -= 1
+    if counter[key] <= 0:
+        del counter[key]
+
+
+def _late(entry: _Entry, now: float) -> Late | None:
     if now >= entry.task.deadline_at:
         return "deadline"
     if entry.stage == "waiting" and now >= entry.task.expires_at:

@@ -74,6 +74,7 @@ class Generation:
         "task",
         "tokens",
         "transcript",
+        "used_tokens",
     )
 
     def __init__(
@@ -93,8 +94,9 @@ class Generation:
         self.transcript = transcript
         self.task = task
         self.state: State = "queued"
-        # Estimated tokens of prompt and answer.
+        # Tokens of prompt and answer: estimated, and what the engine has counted when it ended, less what was in its KV.
         self.tokens = tokens
+        self.used_tokens: int | None = None
         self._place = place
         self._context = context
         self._created_at = created_at
@@ -228,6 +230,8 @@ class Generation:
         """The engine has said all."""
         self.started()
         self._note_pace(usage)
+        if usage is not None:
+            self.used_tokens = usage.prompt_tokens - usage.cached_prompt_tokens + usage.completion_tokens
         self._numbering.finished(usage)
         self._end("finished")
 

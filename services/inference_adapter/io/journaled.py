@@ -169,6 +169,11 @@ class JournaledGeneration(Generation):
         self._stopped_at = self._place.clock.monotonic()
         self._begin()
 
+    def give_back(self) -> None:
+        """Lets any worker of the model have a task that has not begun: it has waited too long here."""
+        if not self.over and self._phase is Phase.QUEUED:
+            self._leave_by(self._leaving.by_passing_on(degraded=True), GoingAway("worker"))
+
     def move(self) -> None:
         """Gives the task to another worker: this one goes away."""
         if self.over:

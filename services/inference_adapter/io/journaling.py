@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -150,13 +151,13 @@ class Journaling:
                 _log.info("task_moved", generation=copy.generation, to=worker or "pool", fate=type(fate).__name__)
             return
 
-    async def pass_on(self, task: TakenTask, model: str) -> None:
-        """Gives a task that has not begun to another worker, as the same attempt. Never raises."""
+    async def pass_on(self, task: TakenTask, model: str, *, degraded: bool = False) -> None:
+        """Gives a task that has not begun to another worker, as the same attempt; a degraded one to any. Never raises."""
         copy, place = task.copy, place_of(task)
         while True:
-            worker = await self._choose(copy.generation, model, mine=True)
+            worker = "" if degraded else await self._choose(copy.generation, model, mine=True)
             lane = lane_for(worker, model, task.class_)
-            fresh = TaskCopy(copy.generation, copy.attempt, new_secret_id(), copy.excused)
+            fresh = replace(copy, ref=new_secret_id(), degraded=degraded)
             try:
                 session = await self._link.session()
                 # First add, then acknowledge, on one connection: if it broke between, the store may have lost what was added.

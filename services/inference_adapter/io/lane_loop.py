@@ -9,6 +9,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from services.inference_adapter.core.hidden import HiddenTasks
+from services.inference_adapter.io.arrival import Arrival
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.journaling import Journaling
@@ -17,11 +18,11 @@ from streamway.errors import EventsExpired, GenerationNotFound, GoingAway, Inter
 from streamway.lanes import LaneReader, Standing, TakenTask, keep_records, request_of, standings_of
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability
+from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("adapter")
 
-_BLOCK_MS: Final = 1000
 _LOOK_UP_S: Final = 1.0
 _MOST_LOOKED_UP: Final = 1000
 _FIRST_PAUSE_S: Final = 0.05
@@ -84,7 +85,7 @@ class LaneLoop:
 
     async def move_unread(self) -> None:
         """Gives what nobody has read to other workers; what has no channel is ended. Raises RedisError."""
-        while tasks := await self._lanes.take(_MOST_MOVED):
+        while tasks := await self._lanes.take(dict.fromkeys(keys.CLASSES, _MOST_MOVED)):
             records = await request_of(self._valkey, [task.copy.generation for task in tasks])
             for task, record in zip(tasks, records, strict=True):
                 if record is not None and record[0].durability != Durability.DURABILITY_OFF:
@@ -94,25 +95,32 @@ class LaneLoop:
                     self._dismissals.refuse(task.copy.generation, tenant, GoingAway("worker"), task)
 
     async def _take(self, lanes: LaneReader) -> None:
+        shared = lanes is self._pool
         connected, trouble, pause_s = False, False, _FIRST_PAUSE_S
         hidden, now = HiddenTasks(), asyncio.get_running_loop().time
-        while True:
-            try:
-                if not connected:
-                    await self._connect(lanes)
-                    if trouble:
-                        _log.info("lanes_reached_again")
-                    connected, trouble, pause_s = True, False, _FIRST_PAUSE_S
-                elif hidden.due(now()):
-                    await self._admit(hidden.confirmed(await self._unknown(lanes)))
-                if not await self._take_some(lanes, await self._worker.room.wait()):
-                    await lanes.wait(_BLOCK_MS)
-            except (RedisError, OSError) as problem:
-                if not trouble:
-                    _log.warning("lanes_not_reached", problem=type(problem).__name__)
-                connected, trouble = False, True
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        async with asyncio.TaskGroup() as group:
+            arrival = Arrival(lanes, group)
+            while True:
+                try:
+                    if not connected:
+                        await self._connect(lanes)
+                        if trouble:
+                            _log.info("lanes_reached_again")
+                        connected, trouble, pause_s = True, False, _FIRST_PAUSE_S
+                    elif hidden.due(now()):
+                        await self._admit(hidden.confirmed(await self._unknown(lanes)))
+                    await self._worker.room.wait(shared=shared)
+                    before = self._worker.room.changes
+                    took, full = await self._take_some(lanes, shared=shared)
+                    if not took:
+                        # A class without room may have something unread that no arrival will tell of.
+                        await arrival.wait(self._worker.room.changed(before) if full else None)
+                except (RedisError, OSError) as problem:
+                    if not trouble:
+                        _log.warning("lanes_not_reached", problem=type(problem).__name__)
+                    connected, trouble = False, True
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _connect(self, lanes: LaneReader) -> None:
         await lanes.open()
@@ -125,16 +133,29 @@ class LaneLoop:
         """What is pending under this worker's name and not here."""
         return [task for task in await lanes.own_pending() if not self._worker.knows(task)]
 
-    async def _take_some(self, lanes: LaneReader, most: int) -> bool:
-        """Takes at most `most` tasks. False when there were none."""
-        if self._draining and lanes is self._pool:
-            return False
-        granted = self._worker.room.reserve(most)
+    async def _take_some(self, lanes: LaneReader, *, shared: bool) -> tuple[bool, bool]:
+        """Takes what there is room for. Whether it took something, and whether a class had no room."""
+        if shared and self._draining:
+            return False, False
+        # Idle slots are offered to one shared lane after the other: what is taken there nobody else gets.
+        reads = [(class_,) for class_ in keys.CLASSES] if shared else [keys.CLASSES]
+        took = full = False
+        for classes in reads:
+            found, without = await self._read(lanes, classes, shared=shared)
+            took, full = took or found, full or without
+        return took, full
+
+    async def _read(self, lanes: LaneReader, classes: tuple[keys.TaskClass, ...], *, shared: bool) -> tuple[bool, bool]:
+        window = self._worker.window
+        granted = self._worker.room.reserve(classes, shared=shared)
         try:
-            tasks = await lanes.take(granted)
+            idle = window.slots - window.running
+            tasks = await lanes.take(granted) if any(granted.values()) else []
             if tasks:
+                for class_, room in granted.items():
+                    window.preload.took(sum(task.class_ == class_ for task in tasks), room, idle)
                 await self._admit(tasks)
-            return bool(tasks)
+            return bool(tasks), not all(granted.values())
         finally:
             self._worker.room.release(granted)
 

@@ -36,9 +36,9 @@ class Leaving:
         if isinstance(error, Cancelled):
             self._cancelled = error
 
-    def by_passing_on(self) -> Coroutine[object, object, None]:
+    def by_passing_on(self, *, degraded: bool = False) -> Coroutine[object, object, None]:
         """For a task that has not begun here."""
-        return self._journaling.pass_on(self._task, self._model)
+        return self._journaling.pass_on(self._task, self._model, degraded=degraded)
 
     async def by_settling(self, writing: Writing | None, *, mine: bool, planned: bool = False) -> None:
         """All copies of this call; those beside the last are of a store that lost one and found it again."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 
 from services.inference_adapter.core.window import Window
+from streamway.valkey import keys
 
 
 class Room:
@@ -15,17 +17,29 @@ class Room:
         # Set when room may have come free; and who waits for what a read of the lanes has set aside.
         self._freed = asyncio.Event()
         self._callers = 0
+        # Counts what `freed` was told, so that nobody misses it while he is busy.
+        self.changes = 0
 
     def freed(self) -> None:
         """There may be more."""
+        self.changes += 1
         self._freed.set()
 
-    async def wait(self) -> int:
-        """Waits until something may be taken from the lanes; returns how much."""
-        while (free := self._window.unreserved - self._callers) <= 0:
+    async def changed(self, since: int) -> None:
+        """Returns when `changes` is another number than `since`."""
+        while self.changes == since:
             self._freed.clear()
             await self._freed.wait()
-        return free
+
+    async def wait(self, *, shared: bool) -> None:
+        """Waits until something may be taken from the worker's lanes, or from those it shares with others."""
+        while self._callers_first() or not any(self._window.room(class_, shared=shared) for class_ in keys.CLASSES):
+            self._freed.clear()
+            await self._freed.wait()
+
+    def _callers_first(self) -> bool:
+        """What is left is for direct calls that wait for it."""
+        return self._callers > 0 and self._window.free > 0 and self._window.unreserved <= self._callers
 
     async def for_call(self) -> bool:
         """True when a direct call may be admitted now, without another wait in between.
@@ -40,13 +54,14 @@ class Room:
             return self._window.free > 0
         finally:
             self._callers -= 1
-            self._freed.set()
+            self.freed()
 
-    def reserve(self, most: int) -> int:
-        """Sets room aside; returns how much. Give it back with `release`."""
-        return self._window.reserve(most)
+    def reserve(self, classes: Iterable[keys.TaskClass], *, shared: bool) -> dict[keys.TaskClass, int]:
+        """Sets aside what there is for each class. Give it back with `release`."""
+        return {class_: self._window.reserve(class_, shared=shared) for class_ in classes}
 
-    def release(self, granted: int) -> None:
+    def release(self, granted: Mapping[keys.TaskClass, int]) -> None:
         """Gives it back."""
-        self._window.release(granted)
-        self._freed.set()
+        for class_, tasks in granted.items():
+            self._window.release(class_, tasks)
+        self.freed()

@@ -8,7 +8,19 @@ from typing import Final
 import structlog
 
 from services.inference_adapter.core.memory import Gone, Transcript
-from services.inference_adapter.core.window import Drop, Effect, Ended, Paused, Start, Taken, Tick, Window, Withdrawn
+from services.inference_adapter.core.taking import taken_from
+from services.inference_adapter.core.window import Window
+from services.inference_adapter.core.window_events import (
+    Drop,
+    Effect,
+    Ended,
+    Paused,
+    Return,
+    Start,
+    Taken,
+    Tick,
+    Withdrawn,
+)
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.fanout.directory import Directory
@@ -28,11 +40,9 @@ from streamway.errors import (
 from streamway.lanes import TakenTask
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability, OnDisconnect
-from streamway.valkey import keys
 
 _log = structlog.get_logger("adapter")
 
-_NEVER: Final = float("inf")
 # Tasks that came past the lanes, which hold what the window does not, wait in the window itself: so many at most.
 _MOST_INLINE: Final = 1000
 _RETRY_S: Final = 1.0
@@ -140,13 +150,13 @@ class Worker:
             # Its end must be in its channel, or a resume would wait for ever.
             generation.stop(refusal)
             return None
-        class_ = task.class_ if task is not None else keys.task_class(request.priority)
-        taken = Taken(
-            id_,
-            rank=keys.CLASSES.index(class_),
-            priority=request.priority,
+        taken = taken_from(
+            request,
+            task,
+            tokens=generation.tokens,
             expires_at=now + created_unix + self._queue_timeout_s - unix,
-            deadline_at=now + request.deadline_unix_ms / 1000 - unix if request.deadline_unix_ms else _NEVER,
+            clock_ahead_s=now - unix,
+            first_token_s=place.pace.least_first_token_s,
         )
         self._places[id_] = taken
         self._perform(self._window.receive(taken, now))
@@ -236,6 +246,10 @@ class Worker:
                     if not generation.journaled:
                         self._note_state(generation, "running")
                     generation.run()
+                case Return():
+                    assert isinstance(generation, JournaledGeneration), "others are not movable"
+                    self._place.metrics.degraded.inc()
+                    generation.give_back()
                 case Drop():
                     if effect.reason == "withdrawn" and error is not None:
                         why, label = error, reason
@@ -276,13 +290,14 @@ class Worker:
     def _back(self, generation: Generation) -> None:
         """It waits for the store: its slot is the next one's, and it stands in line again."""
         now = self._place.clock.monotonic()
-        self._perform(self._window.receive(Ended(generation.id), now))
+        self._perform(self._window.receive(Ended(generation.id, used_tokens=0), now))
         self._perform(self._window.receive(self._places[generation.id], now))
 
     def _idle(self, generation: Generation) -> None:
         # Of what the window dropped itself it knows nothing any more.
         self._places.pop(generation.id, None)
-        self._perform(self._window.receive(Ended(generation.id), self._place.clock.monotonic()))
+        ended = Ended(generation.id, generation.used_tokens)
+        self._perform(self._window.receive(ended, self._place.clock.monotonic()))
 
     def _left(self, generation: Generation) -> None:
         """A journaled one is off our hands: its other copies are of no use, or the next attempt came here."""

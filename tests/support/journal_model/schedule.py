@@ -39,7 +39,7 @@ class Model:
         self.store = store
         draw = random.Random(seed)
         self.world = world = World(draw, build)
-        world.lanes = [keys.lane(f"w{index}", "interactive") for index in range(3)]
+        world.lanes = [keys.lane(f"w{index}", "gold") for index in range(3)]
         self.router = Router(store, "router", world)
         self.workers = [Worker(store, f"w{index}", lane, world) for index, lane in enumerate(world.lanes)]
         self.reclaimers = [ReclaimerActor(store, f"q{index}", world) for index in range(2)]

@@ -29,7 +29,7 @@ from streamway.valkey import keys
 from streamway.valkey.connection import blocking_client
 from tests.support.valkey_server import ValkeyServer
 
-INTERACTIVE = keys.lane("w", "interactive")
+INTERACTIVE = keys.lane("w", "gold")
 
 
 @pytest.fixture
@@ -46,14 +46,21 @@ async def reader(valkey: Redis, blocking: Redis) -> LaneReader:
     return made
 
 
-async def add(valkey: Redis, prompt: str, priority: int = 0) -> str:
+async def add(
+    valkey: Redis, prompt: str, priority: int = 0, tier: common_pb2.Tier.ValueType = common_pb2.TIER_UNSPECIFIED
+) -> str:
     request = common_pb2.GenerationRequest(
         generation=new_generation_id(),
         priority=priority,
+        entitlement=common_pb2.Entitlement(tier=tier),
         messages=[common_pb2.Message(role="user", content=prompt)],
     )
     await add_generation(valkey, request, "w", TaskCopy(request.generation, 1, "ref"), 1234)
     return request.generation
+
+
+def each(most: int) -> dict[keys.TaskClass, int]:
+    return dict.fromkeys(keys.CLASSES, most)
 
 
 def ids(tasks: list[TakenTask]) -> list[str]:
@@ -65,19 +72,22 @@ async def test_what_was_added_before_the_group_was_made_is_taken(valkey: Redis, 
     reader = LaneReader(valkey, blocking, "w", own_lanes("w"))
     await reader.open()
     await reader.open()
-    assert ids(await reader.take(10)) == added
+    assert ids(await reader.take(each(10))) == added
 
 
-async def test_no_more_are_taken_than_asked_for_and_the_higher_class_first(valkey: Redis, reader: LaneReader) -> None:
+async def test_no_more_of_a_class_are_taken_than_asked_for_and_the_higher_class_comes_first(
+    valkey: Redis, reader: LaneReader
+) -> None:
     bulk = [await add(valkey, str(number), priority=-1) for number in range(3)]
-    interactive = [await add(valkey, str(number)) for number in range(3)]
-    assert ids(await reader.take(2)) == interactive[:2]
-    tasks = await reader.take(2)
-    assert ids(tasks) == [interactive[2], bulk[0]]
-    assert [task.class_ for task in tasks] == ["interactive", "bulk"]
-    assert await reader.take(0) == []
-    assert ids(await reader.take(9)) == bulk[1:]
-    assert await reader.length() == 6
+    silver = [await add(valkey, str(number), tier=common_pb2.TIER_SILVER) for number in range(2)]
+    gold = [await add(valkey, str(number)) for number in range(3)]
+    tasks = await reader.take({"gold": 2, "silver": 9, "bulk": 1})
+    assert ids(tasks) == gold[:2] + silver + bulk[:1]
+    assert [task.class_ for task in tasks] == ["gold", "gold", "silver", "silver", "bulk"]
+    assert await reader.take({"gold": 0, "bronze": 5}) == []
+    assert await reader.take({}) == []
+    assert ids(await reader.take(each(9))) == gold[2:] + bulk[1:]
+    assert await reader.length() == 8
 
 
 async def test_waiting_takes_nothing_and_ends_when_something_comes(valkey: Redis, reader: LaneReader) -> None:
@@ -88,7 +98,7 @@ async def test_waiting_takes_nothing_and_ends_when_something_comes(valkey: Redis
     await waiting
     assert time.monotonic() - begun < 2
     assert (await valkey.xpending(keys.lane("w", "bulk"), keys.LANE_GROUP))["pending"] == 0
-    assert ids(await reader.take(1)) == [added]
+    assert ids(await reader.take(each(1))) == [added]
 
 
 async def test_waiting_ends_after_its_time(reader: LaneReader) -> None:
@@ -101,7 +111,7 @@ async def test_waiting_does_not_end_at_once_for_what_is_taken_and_not_finished(
     valkey: Redis, reader: LaneReader
 ) -> None:
     await add(valkey, "x")
-    await reader.take(1)
+    await reader.take(each(1))
     begun = time.monotonic()
     await reader.wait(200)
     assert time.monotonic() - begun > 0.15
@@ -111,7 +121,7 @@ async def test_a_finished_task_is_neither_pending_nor_in_the_lane(valkey: Redis,
     for number in range(3):
         await add(valkey, str(number))
     await add(valkey, "bulk", priority=-9)
-    tasks = await reader.take(9)
+    tasks = await reader.take(each(9))
     await reader.finish(tasks[1:])
     assert ids(await reader.own_pending()) == ids(tasks[:1])
     assert await reader.length() == 1
@@ -122,7 +132,7 @@ async def test_a_finished_task_is_neither_pending_nor_in_the_lane(valkey: Redis,
 
 async def test_more_pending_tasks_than_a_page_are_all_found(valkey: Redis, reader: LaneReader) -> None:
     added = [await add(valkey, str(number)) for number in range(230)]
-    await reader.take(230)
+    await reader.take(each(230))
     assert ids(await reader.own_pending()) == added
 
 
@@ -130,7 +140,7 @@ async def test_what_is_no_task_or_was_deleted_while_pending_is_removed(valkey: R
     await valkey.xadd(INTERACTIVE, {"strange": "1"})
     good = await add(valkey, "x")
     deleted = await add(valkey, "y")
-    tasks = await reader.take(9)
+    tasks = await reader.take(each(9))
     assert ids(tasks) == [good, deleted]
     await valkey.xdel(INTERACTIVE, tasks[1].entry)
     assert ids(await reader.own_pending()) == [good]
@@ -140,7 +150,7 @@ async def test_what_is_no_task_or_was_deleted_while_pending_is_removed(valkey: R
 
 async def test_a_renewed_lease_is_young_and_counts_no_delivery(valkey: Redis, reader: LaneReader) -> None:
     await add(valkey, "x")
-    tasks = await reader.take(1)
+    tasks = await reader.take(each(1))
     await asyncio.sleep(0.2)
     await reader.renew(tasks)
     (row,) = await valkey.xpending_range(INTERACTIVE, keys.LANE_GROUP, "-", "+", 10)
@@ -167,8 +177,8 @@ async def test_a_pool_is_shared_and_each_task_goes_to_one_worker(valkey: Redis, 
     for reader in readers:
         await reader.open()
     for model, number in (("m", 0), ("n", 1), ("m", 2)):
-        await valkey.xadd(keys.pool(model, "interactive"), {"generation": f"g{number}", "attempt": 1, "ref": "r"})
-    first, second = await readers[0].take(2), await readers[1].take(9)
+        await valkey.xadd(keys.pool(model, "gold"), {"generation": f"g{number}", "attempt": 1, "ref": "r"})
+    first, second = await readers[0].take(each(2)), await readers[1].take(each(9))
     assert sorted(ids(first) + ids(second)) == ["g0", "g1", "g2"]
     assert ids(await readers[1].own_pending()) == ids(second)
 

@@ -82,7 +82,18 @@ def test_keys_of_one_owner_share_a_slot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("priority", "class_"), [(-128, "bulk"), (-1, "bulk"), (0, "interactive"), (127, "interactive")]
+    ("priority", "tier", "class_"),
+    [
+        (-128, 1, "bulk"),
+        (-1, 0, "bulk"),
+        (0, 0, "gold"),
+        (127, 1, "gold"),
+        (0, 2, "silver"),
+        (0, 3, "bronze"),
+        (0, 9, "bronze"),
+    ],
 )
-def test_a_negative_priority_is_bulk(priority: int, class_: str) -> None:
-    assert keys.task_class(priority) == class_
+def test_a_negative_priority_is_bulk_and_other_work_has_a_lane_for_each_tier(
+    priority: int, tier: int, class_: str
+) -> None:
+    assert keys.task_class(priority, tier) == class_

@@ -7,7 +7,7 @@ from streamway.lanes import TakenTask, TaskCopy
 
 
 def task(entry: str) -> TakenTask:
-    return TakenTask(TaskCopy("g", 1, "r"), "lane", entry, "interactive")
+    return TakenTask(TaskCopy("g", 1, "r"), "lane", entry, "gold")
 
 
 def test_the_first_look_comes_after_a_while_and_then_again_and_again() -> None:

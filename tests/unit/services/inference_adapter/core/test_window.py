@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.inference_adapter.core.window import Drop, Ended, Paused, Start, Taken, Tick, Window, Withdrawn
+from services.inference_adapter.core.preload import PreloadDepth
+from services.inference_adapter.core.window import BULK_SHARE, Window
+from services.inference_adapter.core.window_events import Drop, Ended, Paused, Return, Start, Taken, Tick, Withdrawn
 
 NEVER = float("inf")
 
@@ -13,8 +15,18 @@ def taken(id_: str, priority: int = 0, rank: int = 0, expires_at: float = NEVER,
     return Taken(id_, rank, priority, expires_at, deadline_at)
 
 
+def window_of(slots: int, depth: int, degrade_s: float | None = None) -> Window:
+    return Window(slots, PreloadDepth(depth, most=depth), degrade_s)
+
+
+def share(tenant: str, number: int, *, weight: int = 1, cost: int = 100, priority: int = 0) -> Taken:
+    """One of many tasks of a tenant; priorities below 0 are bulk."""
+    rank, lane = (1, "bulk") if priority < 0 else (0, tenant)
+    return Taken(f"{tenant}-{number}", rank, priority, NEVER, NEVER, lane, tenant, weight, cost)
+
+
 def test_a_task_starts_at_once_while_a_slot_is_free() -> None:
-    window = Window(slots=2, preload_depth=1)
+    window = window_of(2, 1)
     assert window.receive(taken("a"), 0) == [Start("a")]
     assert window.receive(taken("b"), 0) == [Start("b")]
     assert window.receive(taken("c"), 0) == []
@@ -22,7 +34,7 @@ def test_a_task_starts_at_once_while_a_slot_is_free() -> None:
 
 
 def test_running_and_waiting_together_never_exceed_slots_and_preload_depth() -> None:
-    window = Window(slots=2, preload_depth=3)
+    window = window_of(2, 3)
     for number in range(5):
         assert window.free == 5 - number
         window.receive(taken(str(number)), 0)
@@ -31,20 +43,30 @@ def test_running_and_waiting_together_never_exceed_slots_and_preload_depth() -> 
     assert window.free == 1
 
 
-def test_room_that_is_reserved_is_not_given_twice() -> None:
-    window = Window(slots=1, preload_depth=2)
-    assert window.reserve(2) == 2
-    assert (window.free, window.unreserved) == (3, 1)
-    assert window.reserve(5) == 1
-    assert window.reserve(1) == 0
-    window.release(2)
-    assert window.unreserved == 2
-    window.receive(taken("a"), 0)
-    assert (window.free, window.unreserved) == (2, 1)
+def test_room_that_is_set_aside_is_not_given_twice() -> None:
+    window = window_of(2, 3)
+    assert window.reserve("a") == 5
+    assert (window.free, window.unreserved, window.room("a")) == (5, 0, 0)
+    # Idle slots are offered to each own lane; where others read too, only what no read may fill.
+    assert window.room("b") == 5
+    assert window.room("pool", shared=True) == 3
+    window.release("a", 5)
+    assert window.unreserved == 5
+
+
+def test_a_full_lane_leaves_the_places_of_the_others_alone() -> None:
+    window = window_of(1, 2)
+    for number in range(3):
+        window.receive(share("a", number), 0)
+    assert (window.room("a"), window.room("b")) == (0, 2)
+    window.receive(share("b", 0), 0)
+    assert (window.room("a"), window.room("b")) == (0, 1)
+    window.receive(Ended("a-0"), 0)
+    assert window.room("a") + window.room("b") == 2
 
 
 def test_order_is_class_then_priority_then_arrival() -> None:
-    window = Window(slots=1, preload_depth=10)
+    window = window_of(1, 10)
     window.receive(taken("running"), 0)
     for task in (
         taken("bulk", priority=-1, rank=1),
@@ -66,14 +88,14 @@ def test_order_is_class_then_priority_then_arrival() -> None:
 
 
 def test_a_task_is_taken_only_once() -> None:
-    window = Window(slots=1, preload_depth=1)
+    window = window_of(1, 1)
     window.receive(taken("a"), 0)
     with pytest.raises(ValueError, match="already"):
         window.receive(taken("a"), 0)
 
 
 def test_a_withdrawn_task_leaves_from_where_it_is_and_its_slot_goes_to_the_next() -> None:
-    window = Window(slots=1, preload_depth=2)
+    window = window_of(1, 2)
     for id_ in ("a", "b", "c"):
         window.receive(taken(id_), 0)
     assert window.receive(Withdrawn("b"), 0) == [Drop("b", "waiting", "withdrawn")]
@@ -83,14 +105,14 @@ def test_a_withdrawn_task_leaves_from_where_it_is_and_its_slot_goes_to_the_next(
 
 
 def test_the_end_of_something_unknown_changes_nothing() -> None:
-    window = Window(slots=1, preload_depth=0)
+    window = window_of(1, 0)
     window.receive(taken("a"), 0)
     assert window.receive(Ended("x"), 0) == []
     assert window.running == 1
 
 
 def test_one_whose_wait_is_over_is_dropped_by_the_tick() -> None:
-    window = Window(slots=1, preload_depth=2)
+    window = window_of(1, 2)
     window.receive(taken("a", expires_at=5), 0)
     window.receive(taken("b", expires_at=5), 0)
     assert window.receive(Tick(), 4.9) == []
@@ -99,7 +121,7 @@ def test_one_whose_wait_is_over_is_dropped_by_the_tick() -> None:
 
 
 def test_the_deadline_ends_what_waits_and_what_runs() -> None:
-    window = Window(slots=1, preload_depth=2)
+    window = window_of(1, 2)
     window.receive(taken("a", deadline_at=5), 0)
     window.receive(taken("b", deadline_at=5, expires_at=4), 0)
     window.receive(taken("c"), 0)
@@ -108,7 +130,7 @@ def test_the_deadline_ends_what_waits_and_what_runs() -> None:
 
 
 def test_one_that_is_late_when_its_turn_comes_is_passed_over() -> None:
-    window = Window(slots=1, preload_depth=2)
+    window = window_of(1, 2)
     window.receive(taken("a"), 0)
     window.receive(taken("late", deadline_at=3, priority=9), 0)
     window.receive(taken("b"), 0)
@@ -116,13 +138,13 @@ def test_one_that_is_late_when_its_turn_comes_is_passed_over() -> None:
 
 
 def test_one_that_is_late_when_it_comes_never_starts() -> None:
-    window = Window(slots=1, preload_depth=0)
+    window = window_of(1, 0)
     assert window.receive(taken("a", deadline_at=1), 2) == [Drop("a", "waiting", "deadline")]
     assert window.free == 1
 
 
 def test_a_paused_window_starts_and_takes_nothing_and_lets_go_on_what_runs() -> None:
-    window = Window(slots=2, preload_depth=2)
+    window = window_of(2, 2)
     window.receive(taken("a"), 0)
     assert window.receive(Paused(True), 0) == []
     assert window.free == 0
@@ -133,7 +155,7 @@ def test_a_paused_window_starts_and_takes_nothing_and_lets_go_on_what_runs() -> 
 
 
 def test_a_new_task_waits_for_those_before_it_in_the_order() -> None:
-    window = Window(slots=1, preload_depth=9)
+    window = window_of(1, 9)
     assert window.ahead_of_new(0, 0) == 0
     window.receive(taken("a"), 0)
     window.receive(taken("b"), 0)
@@ -145,7 +167,7 @@ def test_a_new_task_waits_for_those_before_it_in_the_order() -> None:
 
 
 def test_an_id_may_come_again_after_it_left() -> None:
-    window = Window(slots=1, preload_depth=3)
+    window = window_of(1, 3)
     window.receive(taken("a"), 0)
     window.receive(taken("b", priority=9), 0)
     window.receive(taken("c"), 0)
@@ -153,6 +175,68 @@ def test_an_id_may_come_again_after_it_left() -> None:
     window.receive(taken("b"), 0)
     assert window.receive(Ended("a"), 0) == [Start("c")]
     assert window.receive(Ended("c"), 0) == [Start("b")]
+
+
+def saturate(window: Window, tasks: list[Taken], starts: int) -> list[Taken]:
+    """Runs one task after the other, with all the others waiting; returns them in the order of their start."""
+    known, order, now = {task.id: task for task in tasks}, [], 0.0
+    pending = [effect.id for task in tasks for effect in window.receive(task, 0) if isinstance(effect, Start)]
+    while pending and len(order) < starts:
+        id_ = pending.pop(0)
+        order.append(known[id_])
+        now += 0.01
+        pending += [
+            effect.id for effect in window.receive(Ended(id_, known[id_].cost), now) if isinstance(effect, Start)
+        ]
+    return order
+
+
+def test_i5_tenants_share_tokens_by_weight() -> None:
+    tasks = [share("gold", n, weight=4, cost=300) for n in range(400)] + [
+        share("bronze", n, weight=1, cost=50) for n in range(900)
+    ]
+    started = saturate(window_of(10, 2000), tasks, 500)
+    spent = {name: sum(task.cost for task in started if task.tenant == name) for name in ("gold", "bronze")}
+    assert spent["gold"] / sum(spent.values()) == pytest.approx(0.8, abs=0.04)
+
+
+def test_i5_bulk_gets_a_tenth_under_interactive_overload_and_no_more() -> None:
+    tasks = [share("busy", n) for n in range(600)] + [share("batch", n, priority=-1) for n in range(600)]
+    started = saturate(window_of(10, 2000), tasks, 500)
+    spent = sum(task.cost for task in started if task.tenant == "batch") / sum(task.cost for task in started)
+    assert BULK_SHARE - 0.01 <= spent <= BULK_SHARE + 0.05
+
+
+def test_urgent_work_goes_before_everybodys_turn() -> None:
+    window = window_of(5, 100)
+    for number in range(30):
+        window.receive(share("busy", number), 0)
+    window.receive(share("vip", 0, priority=100), 1)
+    assert window.urgent_from == 1
+    assert window.receive(Ended("busy-0"), 1) == [Start("vip-0")]
+
+
+def test_who_calls_everything_urgent_leaves_the_others_their_turns() -> None:
+    tasks = [share("loud", n, priority=127) for n in range(500)] + [share("quiet", n) for n in range(500)]
+    started = saturate(window_of(10, 2000), tasks, 300)
+    assert sum(task.tenant == "quiet" for task in started) >= 100
+
+
+def test_one_that_cannot_have_its_first_token_in_time_is_passed_over() -> None:
+    window = window_of(1, 4)
+    window.receive(taken("a"), 0)
+    window.receive(Taken("slow", 0, 0, NEVER, 10.0, first_token_s=3.0), 0)
+    assert window.receive(Ended("a"), 8) == [Drop("slow", "waiting", "deadline")]
+
+
+def test_what_waited_too_long_goes_back_once_unless_it_is_urgent() -> None:
+    window = window_of(1, 9, degrade_s=5)
+    window.receive(taken("a"), 0)
+    for id_, priority, movable in (("low", 0, True), ("was back already", 0, False), ("urgent", 9, True)):
+        window.receive(Taken(id_, 0, priority, NEVER, NEVER, movable=movable), 1)
+    assert window.receive(Tick(), 5.9) == []
+    assert window.receive(Tick(), 6) == [Return("low")]
+    assert window.waiting == 2
 
 
 _STEPS = st.lists(
@@ -164,8 +248,14 @@ _STEPS = st.lists(
             st.integers(-2, 2),
             st.sampled_from([3.0, 8.0, NEVER]),
             st.sampled_from([5.0, NEVER]),
+            st.sampled_from(["", "b"]),
+            st.sampled_from("tu"),
+            st.integers(1, 4),
+            st.integers(1, 5000),
+            st.sampled_from([0.0, 2.0]),
+            st.booleans(),
         ),
-        st.builds(Ended, st.sampled_from("abcdefgh")),
+        st.builds(Ended, st.sampled_from("abcdefgh"), st.sampled_from([None, 1, 9000])),
         st.builds(Withdrawn, st.sampled_from("abcdefgh")),
         st.builds(Paused, st.booleans()),
         st.just(Tick()),
@@ -176,7 +266,7 @@ _STEPS = st.lists(
 
 @given(_STEPS, st.integers(1, 3), st.integers(0, 2))
 def test_whatever_happens_every_task_leaves_once_and_slots_are_used(steps: list, slots: int, depth: int) -> None:
-    window = Window(slots, depth)
+    window = window_of(slots, depth, degrade_s=4)
     waiting: set[str] = set()
     running: set[str] = set()
     paused = False
@@ -196,6 +286,8 @@ def test_whatever_happens_every_task_leaves_once_and_slots_are_used(steps: list,
             if isinstance(effect, Start):
                 waiting.remove(effect.id)
                 running.add(effect.id)
+            elif isinstance(effect, Return):
+                waiting.remove(effect.id)
             else:
                 (waiting if effect.stage == "waiting" else running).remove(effect.id)
         assert (window.waiting, window.running) == (len(waiting), len(running))

@@ -47,4 +47,4 @@ async def test_one_that_takes_no_work_or_can_not_be_read_is_passed_over(valkey: 
 
 def test_without_a_worker_a_task_goes_to_the_pool_of_its_model() -> None:
     assert lane_for("a", "m", "bulk") == "sw:lane:{a}:bulk"
-    assert lane_for("", "m", "interactive") == "sw:pool:{m}:interactive"
+    assert lane_for("", "m", "silver") == "sw:pool:{m}:silver"
