@@ -14,7 +14,7 @@ PROTOS := $(wildcard protos/streamway/v1/*.proto)
 UV := uv==0.13.9
 COMPOSE := docker compose --env-file .run/compose.env
 
-.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench chaos lock up down clean
+.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate chaos lock up down clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,9 @@ bench: setup ## the load clients against a mesh with the simulated engine; print
 
 chaos: setup ## kills, pauses and cuts processes of a mesh under load; prints a table. ARGS="--short", "--full"
 	@$(BIN)/streamway chaos $(ARGS)
+
+simulate: setup ## strategies and tiers in virtual time: tables and pictures. ARGS="--live" runs turns on a mesh too
+	@$(BIN)/python -m benchmarks.simulate $(ARGS)
 
 # --- gates -----------------------------------------------------------------------------------------------------------
 
