@@ -19,6 +19,8 @@ from streamway.valkey.link import Link
 from streamway.valkey.session import LinkLost, Reply, StoreRefused
 
 _FIELD: Final = "place:"
+# Of one that is forgotten it is not noted that it came home: another router may look for it where it was once.
+_MOST_NOTED: Final = 50_000
 
 
 class SessionNotes:
@@ -74,7 +76,7 @@ class SessionNotes:
     def _forget(self, now: float) -> None:
         while self._noted:
             oldest = next(iter(self._noted))
-            if now - self._noted[oldest] < self._ttl_s:
+            if len(self._noted) <= _MOST_NOTED and now - self._noted[oldest] < self._ttl_s:
                 return
             del self._noted[oldest]
 
