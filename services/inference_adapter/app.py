@@ -43,6 +43,7 @@ from services.inference_adapter.settings import AdapterSettings
 from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.lanes import LaneReader, own_lanes, pool_lanes
+from streamway.memory import MemoryWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.ids import new_epoch
@@ -79,6 +80,7 @@ class Adapter:
         self._draining = False
         self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._registry)
+        self._memory = MemoryWatch(settings.memory_watermark, self._registry)
         self._pace = EnginePace()
         self._tracer: TracerProvider | None = None
         self._operations = OperationsServer(
@@ -231,6 +233,7 @@ class Adapter:
             dismissals,
             self._books,
             self._journaling,
+            self._memory,
             name=settings.worker,
             task_lease_s=settings.task_lease_s,
         )
@@ -261,6 +264,7 @@ class Adapter:
             clock,
             limits,
             self._tenants,
+            self._memory,
         )
         self._server = MeshServer(
             settings.host,
@@ -349,6 +353,7 @@ class Adapter:
             group.create_task(self._monitor.run(), name="engine-monitor")
             group.create_task(self._tick(), name="tick")
             group.create_task(self._tenants.run(), name="tenants")
+            group.create_task(self._memory.run(), name="memory")
 
     async def _tick(self) -> None:
         while True:

@@ -16,13 +16,15 @@ from services.inference_adapter.io.fanout.subscription import Subscription
 from services.inference_adapter.io.generation import Generation
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.validation import check_request
-from streamway.errors import DuplicateId, GoingAway, NoWorkers, QueueFull
+from streamway.errors import DuplicateId, GoingAway, MemoryPressure, NoWorkers, QueueFull
+from streamway.memory import MemoryWatch
 from streamway.rpc import caller
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_generation_id
 from streamway.tenancy import entitle
 from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
+from streamway.valkey.keys import is_bulk, task_class
 
 # How long a refused direct call is asked to wait.
 _RETRY_S = 1.0
@@ -42,6 +44,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         clock: Clock,
         limits: AttachLimits,
         tenants: TenancyWatch,
+        memory: MemoryWatch,
     ) -> None:
         self._name = name
         self._worker = worker
@@ -52,6 +55,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._clock = clock
         self._limits = limits
         self._tenants = tenants
+        self._memory = memory
         self.draining = False
 
     def Attach(  # noqa: N802
@@ -106,6 +110,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             raise GoingAway("worker")
         if not self._monitor.healthy:
             raise NoWorkers(request.model)
+        if self._memory.pressed and is_bulk(task_class(request.priority)):
+            raise MemoryPressure("worker")
         if not await self._worker.room.for_call():
             raise QueueFull(request.model, _RETRY_S)
         wanted = common_pb2.GenerationRequest()

@@ -104,6 +104,12 @@ class AdapterSettings(ServiceSettings):
         le=3600,
         description="Silence of an engine in mid-answer after which it is given up, in seconds. 0: never.",
     )
+    memory_watermark: float = Field(
+        default=0.85,
+        gt=0,
+        le=1,
+        description="Share of the memory's limit in use from which bulk work is left in its lanes; looked at each 5 s. 1: never.",
+    )
     task_lease_s: float = Field(
         default=30.0,
         ge=1,

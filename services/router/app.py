@@ -21,8 +21,10 @@ from services.router.io.cache_client import CacheClient
 from services.router.io.caching import Caching
 from services.router.io.journal import Journal
 from services.router.io.locating import Locator
+from services.router.io.metering import Metering
 from services.router.io.placing import Placing
 from services.router.io.probe import Probe
+from services.router.io.quotas import Quotas
 from services.router.io.reclaiming import Reclaiming
 from services.router.io.records import Records
 from services.router.io.registry import Registry
@@ -39,6 +41,7 @@ from streamway.config import SharedSettings
 from streamway.following import ReaderPorts
 from streamway.journal import Follower
 from streamway.lanes.writer import RECORD_TTL_MS
+from streamway.memory import MemoryWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.start import StartError
@@ -85,6 +88,7 @@ class RouterApp:
         self._clock = clock or SystemClock()
         self._metrics_registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._metrics_registry)
+        self._memory = MemoryWatch(settings.memory_watermark, self._metrics_registry)
         self._metrics = RouterMetrics(self._metrics_registry)
         self._scope = TaskScope("router")
         self._stack = contextlib.AsyncExitStack()
@@ -182,7 +186,6 @@ class RouterApp:
             settings.caches, valkey, shared, self._scope, clock, metrics, budget_s=budget_s, poll_s=poll_s
         )
         self._stack.push_async_callback(cache.close)
-        records = Records(valkey, self._scope, clock)
         link, blocking = Link(url, clock), Link(url, clock, reply_timeout_s=_BLOCKING_REPLY_S)
         follower = Follower(blocking, link)
         finished_ttl_ms = int(settings.channel_finished_ttl_s * 1000)
@@ -200,38 +203,20 @@ class RouterApp:
             lease_s=settings.worker_lease_s,
             finished_ttl_ms=finished_ttl_ms,
         )
-        books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint)
+        quotas = Quotas(journal, clock, metrics, lease_s=settings.quota_lease_s, share=settings.quota_share)
+        books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint, quotas)
         relayed_at = (lambda: self.address) if settings.relays else str
         locator = Locator(journal, registry, books, clock, relayed_at, reclaiming.hint, settings.id)
         ports = ReaderPorts(pool, link, locator, self._scope, follower, takeover_wait_s=settings.takeover_wait_s)
-        # How a generation is opened, outermost first: Admitting → Repeating → Attaching → Caching → Placing.
+        notes = SessionNotes(link, clock, ttl_s=settings.session_ttl_s, budget_s=settings.session_recall_ms / 1000)
         placing = Placing(
-            registry,
-            strategy,
-            SessionNotes(link, clock, ttl_s=settings.session_ttl_s, budget_s=settings.session_recall_ms / 1000),
-            journal,
-            locator,
-            books,
-            clock,
-            metrics,
+            *(registry, strategy, notes, journal, locator, books, clock, metrics),
             expected_output_tokens=settings.expected_output_tokens,
         )
-        caching = Caching(placing, cache, records, journal, metrics, settings.cache_prompt_limit_bytes)
-        table = KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__)
-        attaching = Attaching(caching, journal, locator, table, clock, settings.idempotency_ttl_s)
-        durability = common_pb2.Durability.Value(f"DURABILITY_{settings.durability.upper()}")
-        admitting = Admitting(
-            Repeating(attaching, books, locator),
-            books,
-            clock,
-            metrics,
-            most_generations=settings.max_generations,
-            max_message_bytes=shared.max_message_bytes,
-            read_body_bytes=settings.cache_prompt_limit_bytes,
-            unread_s=settings.unread_s,
-            durability=durability,
-            tenants=self._tenants,
+        caching = Caching(
+            *(placing, cache, Records(valkey, self._scope, clock), journal, metrics), settings.cache_prompt_limit_bytes
         )
+        admitting = self._admitting(caching, quotas, journal, locator, books)
         servicer = RouterServicer(
             admitting,
             registry,
@@ -251,12 +236,33 @@ class RouterApp:
         await cache.refresh()
         await self._serve(server)
         runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
-        runs |= {"tenants": self._tenants.run(), "reclaiming": reclaiming.run()}
+        runs |= {"tenants": self._tenants.run(), "quotas": quotas.run(), "memory": self._memory.run()}
+        runs |= {"reclaiming": reclaiming.run()}
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
         self._stack.push_async_callback(lease.release)
         await server.serving(True)
         self._serving = True
         _log.info("router_ready", id=settings.id, address=self.address)
+
+    def _admitting(
+        self, caching: Caching, quotas: Quotas, journal: Journal, locator: Locator, books: Books
+    ) -> Admitting:
+        """How a generation is opened, outermost first: Admitting → Repeating → Attaching → Metering → Caching → Placing."""
+        settings, clock = self._settings, self._clock
+        metering = Metering(caching, quotas, settings.expected_output_tokens)
+        table = KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__)
+        attaching = Attaching(metering, journal, locator, table, clock, settings.idempotency_ttl_s)
+        return Admitting(
+            Repeating(attaching, books, locator),
+            *(books, clock, self._metrics),
+            most_generations=settings.max_generations,
+            max_message_bytes=self._shared.max_message_bytes,
+            read_body_bytes=settings.cache_prompt_limit_bytes,
+            unread_s=settings.unread_s,
+            durability=common_pb2.Durability.Value(f"DURABILITY_{settings.durability.upper()}"),
+            tenants=self._tenants,
+            memory=self._memory,
+        )
 
     def _server(self, servicer: RouterServicer, locator: Locator, registry: Registry, ports: ReaderPorts) -> MeshServer:
         settings = self._settings

@@ -2,7 +2,7 @@
 
 Opening a generation is one port, implemented in layers that are stacked in `app.py`:
 
-    Admitting → Repeating → Attaching → Caching → Placing        each may answer or refuse by itself, or ask the next
+    Admitting → Repeating → Attaching → Metering → Caching → Placing        each may answer or refuse by itself, or ask the next
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Ask:
     tenant may have, `digest` tells whether another one is the same. `cancelled` (somebody said so) and
     `abandoned` (whoever asked has gone) may be set at any time; the next step then refuses, unless `repeated`: it was asked
     for again, before or after. `cache` is what
-    `Accepted.cache` will say, `keep` whether the answer is to be stored.
+    `Accepted.cache` will say, `allowance` what its tenant has left, `keep` whether the answer is to be stored.
     """
 
     request: common_pb2.GenerationRequest
@@ -39,6 +39,7 @@ class Ask:
     abandoned: bool = False
     repeated: bool = False
     cache: str = "off"
+    allowance: common_pb2.Allowance | None = None
     keep: bool = False
 
     @property
@@ -66,6 +67,18 @@ class Opener(Protocol):
 
     async def open(self, ask: Ask) -> Opened:
         """Takes one. Raises StreamwayError when it is refused; then nothing runs."""
+        ...
+
+
+class Charges(Protocol):
+    """What is told of the end of generations, to charge for them. A generation that is not counted is ignored."""
+
+    def ended(self, generation: str, event: common_pb2.Event) -> None:
+        """With this last event."""
+        ...
+
+    def abandon(self, generation: str) -> None:
+        """Its end will not be seen."""
         ...
 
 

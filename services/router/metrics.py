@@ -36,6 +36,22 @@ class RouterMetrics:
             ["outcome"],
             registry=registry,
         )
+        self.quota_slots = Gauge(
+            "streamway_router_quota_slots",
+            "Generations of tenants with limits that this router holds a slot for.",
+            registry=registry,
+        )
+        self.quota_endings = Counter(
+            "streamway_router_quota_endings",
+            "Reservations that ended: settled by what was used, closed unused, abandoned with their charge.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.quota_local = Counter(
+            "streamway_router_quota_local",
+            "Reservations decided by this router's memory, since the store was away.",
+            registry=registry,
+        )
         self.generations = Gauge(
             "streamway_router_generations", "Generations in flight that this router dispatched.", registry=registry
         )

@@ -103,17 +103,36 @@ class RouterSettings(ServiceSettings):
         description="Seconds after which a load report that is not renewed counts no more: then as much is assumed as the"
         " others have.",
     )
-    queue_limit: int = Field(
-        default=8,
+    queue_limit: int | None = Field(
+        default=None,
         ge=0,
         le=100_000,
-        description="Tasks a worker may have beyond its slots before new ones are refused: twice its preload depth.",
+        description="Tasks a worker may have beyond its slots before new ones are refused. Unset: twice the preload depth that it"
+        " reports.",
+    )
+    memory_watermark: float = Field(
+        default=0.85,
+        gt=0,
+        le=1,
+        description="Share of the memory's limit in use from which bulk work is refused; looked at each 5 s. 1: never.",
     )
     expected_output_tokens: int = Field(
         default=256, ge=1, le=1_000_000, description="Tokens an answer is assumed to have when its limit is higher."
     )
     max_generations: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Most live generations that this router answers for."
+    )
+    quota_lease_s: float = Field(
+        default=15.0,
+        ge=0.5,
+        le=600,
+        description="Seconds after which the slots of a router that died are free. The same at all routers.",
+    )
+    quota_share: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="Most of a tenant's remaining tokens a minute that one request may be estimated at.",
     )
     dispatch_timeout_s: float = Field(
         default=2.0, gt=0, le=60, description="Seconds Valkey may take for a task before it is refused."

@@ -1,6 +1,6 @@
 """Everything that Streamway refuses or ends, and how each surface says so.
 
-The tree, all in `catalogue`; `table` holds one row per reason, `translate` the one translation to gRPC, HTTP and WebSocket:
+The tree, in `catalogue` and `quotas`; `table` holds one row per reason, `translate` the one translation to every surface:
 
     StreamwayError
     ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded                   the request is wrong
@@ -11,6 +11,7 @@ The tree, all in `catalogue`; `table` holds one row per reason, `translate` the 
     ├── DeadlineExceeded, Cancelled, SlowConsumer, GoingAway                          the reader or the end
     ├── EngineRejected, EngineFailed                                                  the engine
     ├── WorkerLost, TakeoverUnsupported, TokenGap, TooManyAttempts                    a stream that cannot go on
+    ├── QuotaExceeded, RequestTooLargeForQuota, MemoryPressure                        not so much (`quotas`)
     └── StoreUnavailable, RouterUnavailable, Internal                                 the mesh
 """
 
@@ -45,6 +46,7 @@ from streamway.errors.catalogue import (
     Unauthenticated,
     WorkerLost,
 )
+from streamway.errors.quotas import MemoryPressure, QuotaExceeded, RequestTooLargeForQuota
 from streamway.errors.table import TABLE, Row, reason_name
 from streamway.errors.translate import from_rpc_error, from_status, to_openai_body, to_status
 
@@ -63,11 +65,14 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "Malformed",
+    "MemoryPressure",
     "ModelNotFound",
     "NoWorkers",
     "PermissionDenied",
     "QueueFull",
     "QueueTimeout",
+    "QuotaExceeded",
+    "RequestTooLargeForQuota",
     "RouterUnavailable",
     "Row",
     "SlowConsumer",

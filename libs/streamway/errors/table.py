@@ -58,6 +58,15 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_TOO_MANY_GENERATIONS: Row(
         _C.RESOURCE_EXHAUSTED, 429, _RATE, 1013, True, "the connection or tenant has too many live generations"
     ),
+    Reason.ERROR_REASON_QUOTA_EXCEEDED: Row(
+        _C.RESOURCE_EXHAUSTED, 429, _RATE, 1013, True, "the tenant's quota, or that for the model, is used up for now"
+    ),
+    Reason.ERROR_REASON_REQUEST_TOO_LARGE_FOR_QUOTA: Row(
+        _C.RESOURCE_EXHAUSTED, 413, _BAD, 1008, False, "the request needs more tokens than the quota ever has at once"
+    ),
+    Reason.ERROR_REASON_MEMORY_PRESSURE: Row(
+        _C.UNAVAILABLE, 503, _SERVER, 1013, True, "a process is short of memory and takes no bulk work"
+    ),
     Reason.ERROR_REASON_NO_WORKERS: Row(_C.UNAVAILABLE, 503, _SERVER, 1013, True, "no worker can take work now"),
     Reason.ERROR_REASON_QUEUE_TIMEOUT: Row(_C.UNAVAILABLE, 503, _SERVER, 1013, True, "waited too long in a queue"),
     Reason.ERROR_REASON_DEADLINE_EXCEEDED: Row(

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from streamway.errors.catalogue import Cancelled, DeadlineExceeded, Internal, StreamwayError, WorkerLost
+from streamway.errors.quotas import QuotaExceeded, RequestTooLargeForQuota
 from streamway.errors.table import TABLE
 from streamway.v1.common_pb2 import ErrorReason
 
@@ -21,7 +22,8 @@ _REASONS: Final = frozenset(ErrorReason.keys())
 
 
 def to_status(error: StreamwayError, most_bytes: int | None = None) -> status_pb2.Status:
-    """Status with one ErrorInfo, RetryInfo where a retry makes sense, BadRequest where a field is wrong.
+    """Status with one ErrorInfo, RetryInfo where a retry makes sense, BadRequest where a field is wrong, QuotaFailure where
+    a tenant's quota refuses.
 
     `most_bytes` cuts the message, for where it must fit into HTTP/2 trailers; texts in metadata are cut to a quarter of it.
     """
@@ -41,6 +43,12 @@ def to_status(error: StreamwayError, most_bytes: int | None = None) -> status_pb
         info = error_details_pb2.RetryInfo()
         info.retry_delay.FromMilliseconds(int(error.retry_after_s * 1000))
         pack(info)
+    if isinstance(error, QuotaExceeded | RequestTooLargeForQuota):
+        subject = f"tenant:{metadata.get('tenant', '')}" + (
+            f"/model:{metadata['model']}" if "model" in metadata else ""
+        )
+        exceeded = error_details_pb2.QuotaFailure.Violation(subject=subject, description=message)
+        pack(error_details_pb2.QuotaFailure(violations=[exceeded]))
     if error.param is not None:
         violation = error_details_pb2.BadRequest.FieldViolation(field=metadata["field"], description=message)
         pack(error_details_pb2.BadRequest(field_violations=[violation]))

@@ -61,6 +61,16 @@ def session(tenant: str, session_key: str) -> str:
     return f"sw:session:{{{tenant}/{session_key}}}"
 
 
+def quota(tenant: str) -> str:
+    """Hash: what a tenant's buckets of requests and tokens hold, its models' too."""
+    return f"sw:quota:{{{tenant}}}"
+
+
+def quota_slots(tenant: str, model: str = "") -> str:
+    """Sorted set of a tenant's live generations, or of those of one model, by the Unix millisecond their lease ends."""
+    return f"sw:quota:{{{tenant}}}:slots" + (f":{model}" if model else "")
+
+
 def sweep(worker: str) -> str:
     """String that keeps two routers from clearing the lanes of one worker at the same time."""
     return f"sw:sweep:{{{worker}}}"

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from services.edge.core import rate_limits
 from services.edge.core.commands import Live
 from streamway.errors import StreamwayError, from_status
 from streamway.journal.cursor import Cursor
@@ -169,6 +170,7 @@ class GenerationJson:
             cache=accepted.cache,
             attached_to=accepted.attached_to or None,
             lowered_priority=accepted.lowered_priority if accepted.HasField("lowered_priority") else None,
+            allowance=rate_limits.of_event(accepted),
             traceparent=traceparent or None,
         )
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import openai_request
+from services.edge.core import openai_request, rate_limits
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.core.openai_request import ChatBody
@@ -157,4 +157,5 @@ def _head(caller: Caller, generation: Generation, accepted: common_pb2.Accepted 
             headers["x-streamway-cache"] = accepted.cache
         if accepted.HasField("lowered_priority"):
             headers["x-streamway-priority"] = str(accepted.lowered_priority)
+        headers |= rate_limits.of_accepted(accepted)
     return headers

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import ws_protocol
+from services.edge.core import rate_limits, ws_protocol
 from services.edge.core.commands import cursor_of
 from services.edge.io.desk import Desk
 from services.edge.io.event_readers import EventStreamReader, PollReader
@@ -100,7 +100,7 @@ class GenerationsSurface:
         }
         headers = {"Location": where, RESTORE_ID: restorable.id, "traceparent": caller.context.traceparent}
         response = json_response(told, 202)
-        response.headers.update(headers)
+        response.headers.update(headers | rate_limits.of_accepted(accepted))
         return response
 
     async def list(self, request: web.Request) -> web.StreamResponse:

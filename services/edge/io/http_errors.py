@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from services.edge.core import rate_limits
 from services.edge.io.gate import request_id
 from services.edge.io.metrics import EdgeMetrics
 from streamway.errors import Internal, StreamwayError, TooLarge, to_openai_body
@@ -57,7 +59,8 @@ def error_response(problem: StreamwayError, id_: str) -> web.Response:
     """The response for an error of the catalogue."""
     response = json_response(to_openai_body(problem, id_), problem.row.http)
     if problem.retry_after_s is not None and problem.row.http in (429, 502, 503):
-        response.headers["Retry-After"] = str(max(1, round(problem.retry_after_s)))
+        response.headers["Retry-After"] = str(max(1, math.ceil(problem.retry_after_s)))
+    response.headers.update(rate_limits.of_refusal(problem.metadata))
     if problem.row.http == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

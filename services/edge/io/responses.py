@@ -269,7 +269,7 @@ def _head(caller: Caller, reading: Reading) -> dict[str, str]:
         RESTORE_ID: reading.restore_id,
         "x-streamway-cache": reader.cache,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in told.items() if value} | ({} if reading.resumed else reader.rate_limits)
 
 
 def _conversation(previous: tuple[StoredResponse, ResponseState] | None) -> list[Message]:

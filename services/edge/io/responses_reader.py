@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from services.edge.core import rate_limits
 from services.edge.core.responses_events import PING, ResponseEvents
 from services.edge.core.responses_state import ResponseState
 from services.edge.io.outbox import Outbox
@@ -33,6 +34,7 @@ class ResponseReader:
         self.failed: StreamwayError | None = None
         self.worker = ""
         self.cache = ""
+        self.rate_limits: dict[str, str] = {}
         # The mesh has it; there is a first piece of the answer.
         self.accepted: asyncio.Future[None] = loop.create_future()
         self.begun: asyncio.Future[None] = loop.create_future()
@@ -103,6 +105,7 @@ class ResponseReader:
             return
         if kind == "accepted":
             self.worker, self.cache = event.accepted.worker, event.accepted.cache
+            self.rate_limits = rate_limits.of_accepted(event.accepted)
         self._put(self._events.event(event, kind))
         if kind == "accepted":
             _settle(self.accepted)

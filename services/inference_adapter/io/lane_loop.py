@@ -16,6 +16,7 @@ from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.worker import Worker
 from streamway.errors import EventsExpired, GenerationNotFound, GoingAway, Internal, WorkerLost
 from streamway.lanes import LaneReader, Standing, TakenTask, keep_records, request_of, standings_of
+from streamway.memory import MemoryWatch
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability
 from streamway.valkey import keys
@@ -48,6 +49,7 @@ class LaneLoop:
         dismissals: Dismissals,
         books: Books,
         journaling: Journaling,
+        memory: MemoryWatch,
         *,
         name: str,
         task_lease_s: float,
@@ -59,6 +61,7 @@ class LaneLoop:
         self._dismissals = dismissals
         self._books = books
         self._journaling = journaling
+        self._memory = memory
         self._name = name
         self._task_lease_s = task_lease_s
         self._draining = False
@@ -137,8 +140,12 @@ class LaneLoop:
         """Takes what there is room for. Whether it took something, and whether a class had no room."""
         if shared and self._draining:
             return False, False
+        wanted = keys.CLASSES
+        if self._memory.pressed:
+            # Bulk waits in its lane, and for whoever has more room in the pool.
+            wanted = tuple(class_ for class_ in keys.CLASSES if not keys.is_bulk(class_))
         # Idle slots are offered to one shared lane after the other: what is taken there nobody else gets.
-        reads = [(class_,) for class_ in keys.CLASSES] if shared else [keys.CLASSES]
+        reads = [(class_,) for class_ in wanted] if shared else [wanted]
         took = full = False
         for classes in reads:
             found, without = await self._read(lanes, classes, shared=shared)

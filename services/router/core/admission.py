@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamway.errors import GoingAway, StreamwayError, TooManyGenerations
 
+_UNTOLD_QUEUE = 8
 _LEAST_RETRY_S = 1.0
 _MOST_RETRY_S = 30.0
 
@@ -20,6 +21,13 @@ def refusal(*, draining: bool, live: int, most: int) -> StreamwayError | None:
 def is_full(tasks: int, slots: int, queue_limit: int) -> bool:
     """A worker with this many tasks takes no more."""
     return tasks >= slots + queue_limit
+
+
+def queue_limit(configured: int | None, preload_depth: int) -> int:
+    """Tasks a worker may have beyond its slots: as configured, else twice the depth it reports, 8 where it reports none."""
+    if configured is not None:
+        return configured
+    return 2 * preload_depth if preload_depth > 0 else _UNTOLD_QUEUE
 
 
 def queue_position(tasks: int, slots: int) -> int:

@@ -21,6 +21,7 @@ def accepted(
     queue_position: int = 0,
     durability: common_pb2.Durability.ValueType = common_pb2.DURABILITY_OFF,
     attached_to: str = "",
+    allowance: common_pb2.Allowance | None = None,
     lowered_priority: int | None = None,
 ) -> common_pb2.Event:
     """Position 1 of every generation."""
@@ -38,6 +39,7 @@ def accepted(
             cache=cache,
             session=request.session,
             attached_to=attached_to,
+            allowance=allowance,
             lowered_priority=lowered_priority,
         ),
     )
@@ -72,11 +74,12 @@ def replay(
     request: common_pb2.GenerationRequest,
     answer: cache_pb2.CachedAnswer,
     durability: common_pb2.Durability.ValueType = common_pb2.DURABILITY_OFF,
+    allowance: common_pb2.Allowance | None = None,
 ) -> list[common_pb2.Event]:
     """A stored answer as the events of a live one: same borders, positions that tile, usage marked as cached."""
     generation = request.generation
     events = [
-        accepted(request, route="cache", cache="exact", durability=durability),
+        accepted(request, route="cache", cache="exact", durability=durability, allowance=allowance),
         common_pb2.Event(generation=generation, position=2, started=common_pb2.Started()),
     ]
     position = 2

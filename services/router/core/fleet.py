@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from services.router.core.admission import is_full
+from services.router.core.admission import is_full, queue_limit
 from services.router.core.decision import Candidate
 from services.router.core.ledger import Ledger
 from services.router.core.pool import Pool
@@ -14,11 +14,11 @@ from services.router.core.worker import Worker
 class Fleet:
     """Workers, what each has in flight, and the pools.
 
-    `queue_limit`: tasks a worker may have beyond its slots. `prefill_ms`: what a prompt token is assumed to take at a worker that
-    has not said.
+    `queue_limit`: tasks a worker may have beyond its slots; None: twice its preload depth. `prefill_ms`: what a prompt token is
+    assumed to take at a worker that has not said.
     """
 
-    def __init__(self, ledger: Ledger, queue_limit: int, prefill_ms: float) -> None:
+    def __init__(self, ledger: Ledger, queue_limit: int | None, prefill_ms: float) -> None:
         self._ledger = ledger
         self._queue_limit = queue_limit
         self._prefill_ms = prefill_ms
@@ -87,7 +87,7 @@ class Fleet:
             worker.slots,
             load,
             worker.state == "ready" and worker.id not in self._closed,
-            is_full(tasks, worker.slots, self._queue_limit),
+            is_full(tasks, worker.slots, queue_limit(self._queue_limit, worker.preload_depth)),
             max(0, tasks + 1 - worker.slots) * worker.slot_ms / worker.slots,
             worker.prefill_ms or self._prefill_ms,
         )

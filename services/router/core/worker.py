@@ -28,7 +28,8 @@ class Worker:
 
     `load_tokens` are its estimated tokens in flight at `reported_ms` (Unix ms, the worker's clock). `tasks` are the entries
     of its lanes at `polled_ms` (Unix ms, ours): unread, waiting and running ones of every router. `prefill_ms` is its time for a
-    prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; 0: not known yet.
+    prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; `preload_depth`
+    how many tasks it takes beyond its slots; 0: not known.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Worker:
     polled_ms: float = 0.0
     prefill_ms: float = 0.0
     slot_ms: float = 0.0
+    preload_depth: int = 0
 
     @property
     def state(self) -> str:
@@ -70,6 +72,7 @@ class Worker:
             reported_ms=_number(fields.get("reported_ms"), 0, math.inf),
             prefill_ms=_number(fields.get("prefill_ms"), 0, _MOST_PREFILL_MS),
             slot_ms=_number(fields.get("slot_ms"), 0, _MOST_SLOT_MS),
+            preload_depth=int(_number(fields.get("preload_depth"), 0, _MOST_SLOTS)),
         )
 
 

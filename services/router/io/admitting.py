@@ -10,12 +10,14 @@ from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.books import Books
 from services.router.metrics import RouterMetrics
 from streamway.affinity import key_of
-from streamway.errors import StreamwayError
+from streamway.errors import MemoryPressure, StreamwayError
+from streamway.memory import MemoryWatch
 from streamway.runtime.clock import Clock
 from streamway.telemetry import context
 from streamway.tenancy import entitle
 from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2
+from streamway.valkey.keys import is_bulk, task_class
 
 
 class Admitting:
@@ -34,6 +36,7 @@ class Admitting:
         durability: common_pb2.Durability.ValueType,
         unread_s: float,
         tenants: TenancyWatch,
+        memory: MemoryWatch,
     ) -> None:
         self._inner = inner
         self._books = books
@@ -46,6 +49,7 @@ class Admitting:
         self._durability = durability
         self._unread_s = unread_s
         self._tenants = tenants
+        self._memory = memory
         self._opening = 0
         self.draining = False
 
@@ -79,6 +83,8 @@ class Admitting:
         validate.check(request, now_ms, ask.size_bytes, self._prompt_limit_bytes, "STREAMWAY_MAX_MESSAGE_BYTES")
         ask.tenant, ask.lowered_priority = entitle(request, self._tenants.tenancy)
         request.ClearField("load_tokens")  # for us to say
+        if self._memory.pressed and is_bulk(task_class(request.priority)):
+            raise MemoryPressure("router")
         # Told in `accepted`, so the worker must not decide otherwise.
         request.durability = request.durability or self._durability
         request.on_disconnect = request.on_disconnect or common_pb2.ON_DISCONNECT_GRACE

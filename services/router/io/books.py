@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from services.router.core.events import TERMINAL
 from services.router.core.ledger import Ledger
-from services.router.interfaces import AnswerCache, Ask
+from services.router.interfaces import AnswerCache, Ask, Charges
 from services.router.metrics import RouterMetrics
 from streamway.attach import AttachPool
 from streamway.errors import StreamwayError
@@ -55,6 +55,7 @@ class Books:
         metrics: RouterMetrics,
         most_bytes: int,
         suspect: Callable[[str], None],
+        charges: Charges,
     ) -> None:
         self._ledger = ledger
         self._pool = pool
@@ -63,6 +64,7 @@ class Books:
         self._metrics = metrics
         self._most_bytes = most_bytes
         self._suspect = suspect
+        self._charges = charges
         self._open: dict[str, Booked] = {}
 
     def __contains__(self, generation: str) -> bool:
@@ -115,6 +117,16 @@ class Books:
     def lost(self, generation: str, worker: str) -> None:
         """Its worker is gone. If another goes on with it, that one reports its load itself."""
         self._suspect(worker)
+        self.unseen(generation)
+
+    def unseen(self, generation: str) -> None:
+        """How it ended is not known here."""
+        self._charges.abandon(generation)
+        self.settle(generation)
+
+    def ended(self, generation: str, event: common_pb2.Event) -> None:
+        """It has ended with this event."""
+        self._charges.ended(generation, event)
         self.settle(generation)
 
     def store(self, request: common_pb2.GenerationRequest, events: list[common_pb2.Event]) -> None:
@@ -144,7 +156,7 @@ class _Outcome:
             else:
                 self._events.append(event)
         if kind in TERMINAL:
-            self._books.settle(self._generation)
+            self._books.ended(self._generation, event)
             if kind == "finished" and self._request is not None:
                 self._books.store(self._request, self._events)
 
@@ -153,4 +165,4 @@ class _Outcome:
 
     def gap(self) -> None:
         """The worker has not all of the answer, so it is not stored."""
-        self._books.settle(self._generation)
+        self._books.unseen(self._generation)

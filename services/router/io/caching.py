@@ -43,14 +43,15 @@ class Caching:
         ask.cache = _state(found)
         self._metrics.cache_lookups.labels(ask.cache).inc()
         if ask.cache == "exact" and found is not None and not ask.unwanted:
-            return await self._answer(ask.request, found.answer)
+            return await self._answer(ask, found.answer)
         ask.keep = ask.cache == "miss"
         return await self._inner.open(ask)
 
-    async def _answer(self, request: common_pb2.GenerationRequest, answer: cache_pb2.CachedAnswer) -> Opened:
+    async def _answer(self, ask: Ask, answer: cache_pb2.CachedAnswer) -> Opened:
         """The answer goes into the channel before it is delivered, so that a resume finds it."""
+        request = ask.request
         if request.durability != common_pb2.DURABILITY_OFF:
-            told = events.replay(request, answer, request.durability)
+            told = events.replay(request, answer, request.durability, ask.allowance)
             try:
                 await self._journal.keep(request, told)
                 return Opened(told, None, durable=True)
@@ -58,7 +59,7 @@ class Caching:
                 if request.durability == common_pb2.DURABILITY_STRICT:
                     raise
         self._records.note_answered(request)
-        return Opened(events.replay(request, answer), None)
+        return Opened(events.replay(request, answer, allowance=ask.allowance), None)
 
 
 def _state(found: cache_pb2.LookupResponse | None) -> str:

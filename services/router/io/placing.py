@@ -83,6 +83,7 @@ class Placing:
             queue_position=admission.queue_position(self._registry.tasks(worker), worker.slots),
             durability=request.durability,
             lowered_priority=ask.lowered_priority,
+            allowance=ask.allowance,
         )
         self._books.reserve(ask, place, decision.tokens)
         try:

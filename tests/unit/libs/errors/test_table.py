@@ -50,6 +50,9 @@ EXAMPLES: list[StreamwayError] = [
     errors.TakeoverUnsupported("adapter-0", "it has more than one choice"),
     errors.TokenGap("adapter-0", 10),
     errors.TooManyAttempts(3),
+    errors.QuotaExceeded("acme", "tokens_per_minute", 1000, 2.5, "m", {"limit_tokens": "1000"}),
+    errors.RequestTooLargeForQuota("acme", 2000, 900),
+    errors.MemoryPressure("router"),
 ]
 
 
@@ -161,3 +164,14 @@ def test_a_transport_failure_without_a_status_of_ours_is_judged_by_its_code(code
 def test_a_damaged_status_in_the_trailers_is_no_crash() -> None:
     error = from_rpc_error(rpc_error(grpc.StatusCode.UNKNOWN, "x", ("grpc-status-details-bin", b"\xff\xff")))
     assert error.name == "internal"
+
+
+def test_a_quotas_refusal_names_the_tenant_in_grpcs_own_words() -> None:
+    exceeded = errors.QuotaExceeded("acme", "tokens_per_minute", 1000, 2.5, "m")
+    failure = details(to_status(exceeded), error_details_pb2.QuotaFailure)[0]
+    assert [violation.subject for violation in failure.violations] == ["tenant:acme/model:m"]
+    retry = details(to_status(exceeded), error_details_pb2.RetryInfo)[0]
+    assert retry.retry_delay.ToMilliseconds() == 2500
+    too_large = to_status(errors.RequestTooLargeForQuota("acme", 2000, 900))
+    assert details(too_large, error_details_pb2.QuotaFailure)
+    assert not details(too_large, error_details_pb2.RetryInfo)

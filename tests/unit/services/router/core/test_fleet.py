@@ -66,6 +66,18 @@ def test_a_queue_at_its_limit_is_full_and_a_closed_worker_is_closed() -> None:
     assert pool["b"].open
 
 
+def test_a_queue_follows_the_depth_that_its_worker_reports() -> None:
+    ledger = Ledger()
+    fleet = Fleet(ledger, None, 0.125)
+    workers = [replace(_worker("a", tasks=7), preload_depth=1), replace(_worker("b", tasks=7), preload_depth=2)]
+    for worker in workers:
+        ledger.seen(worker)
+    fleet.adopt(workers)
+    pool = fleet.pool("m")
+    assert pool is not None
+    assert (pool["a"].full, pool["b"].full) == (True, False)
+
+
 def test_the_wait_is_what_is_ahead_at_the_pace_of_late() -> None:
     world = _World(replace(_worker("a", tasks=4), slot_ms=800.0, prefill_ms=0.5), _worker("b", tasks=3))
     pool = world.fleet.pool("m")

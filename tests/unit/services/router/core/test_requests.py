@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.router.core.admission import is_full, queue_position, refusal, retry_after_s
+from services.router.core.admission import is_full, queue_limit, queue_position, refusal, retry_after_s
 from services.router.core.body import look
 from services.router.core.cacheable import qualifies
 from services.router.core.estimate import prompt_bytes, wanted_of
@@ -120,3 +120,8 @@ def test_patience_ends_after_a_row_of_late_answers_and_returns() -> None:
     assert patience.allows(11)
     patience.late(11)
     assert not patience.allows(11.5)
+
+
+def test_a_queue_is_twice_the_depth_that_the_worker_reports_unless_it_is_set() -> None:
+    assert [queue_limit(None, depth) for depth in (4, 16, 0)] == [8, 32, 8]
+    assert queue_limit(3, 16) == 3

@@ -1,0 +1,106 @@
+"""What it takes to let one request in and choose its worker: python -m benchmarks.admission
+
+A reservation in a real Valkey, over the router's own link, for one of many tenants with limits, then the decision of
+`benchmarks.decision`. Requests come one after the other and many at a time; what many ask in one tick shares a write, so then the
+time is that of the burst.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks.decision import World
+from streamway.quota import Demand, reserve, send_settle
+from streamway.runtime.clock import SystemClock
+from streamway.runtime.tasks import TaskScope
+from streamway.tenancy import Quota
+from streamway.valkey.link import Link
+from streamway.valkey.session import Reply, Session
+from tests.support.valkey_server import ValkeyServer
+
+_QUOTA: Final = Quota(1000, 1_000_000, 1_000_000_000)
+_MODEL_QUOTA: Final = Quota(500, None, 500_000_000)
+_LEASE_MS: Final = 15_000
+_GOAL_US: Final = 1000.0
+
+
+class Admission:
+    """Lets one request after the other in, and out again a little later."""
+
+    def __init__(self, session: Session, world: World, tenants: int, name: str) -> None:
+        self._session = session
+        self._world = world
+        self._tenants = tenants
+        self._name = name
+        self._draw = random.Random(5)
+        self._live: list[Demand] = []
+        self._number = 0
+        self.times_us: list[float] = []
+
+    async def admit(self) -> None:
+        """One request: reserved, placed, timed. The end of an earlier one goes out with it."""
+        self._number += 1
+        tenant = f"tenant-{self._draw.randrange(self._tenants)}"
+        demand = Demand(f"{self._name}-{self._number}", tenant, "m", 600, _QUOTA, _MODEL_QUOTA)
+        began = time.perf_counter()
+        verdict = await reserve(self._session, demand, _LEASE_MS, 0.9)
+        self._world.decide()
+        self.times_us.append((time.perf_counter() - began) * 1e6)
+        assert verdict.refusal is None
+        self._live.append(demand)
+        if len(self._live) > 2000:
+            send_settle(self._session, self._live.pop(0), 0, 100, _ignore)
+
+
+def _ignore(_: Reply) -> None:
+    """Its end is counted; nothing depends on the answer."""
+
+
+async def measure(session: Session, workers: int, tenants: int, count: int, at_once: int) -> tuple[float, float]:
+    """Microseconds at p50 and p99."""
+    admission = Admission(session, World("ring", workers, tenants), tenants, f"at-once-{at_once}")
+    for _ in range(count // at_once):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(admission.admit())
+    times = sorted(admission.times_us)
+    return times[len(times) // 2], times[int(len(times) * 0.99)]
+
+
+async def _run(args: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        server = ValkeyServer(Path(folder))
+        try:
+            async with TaskScope("benchmark") as scope:
+                link = Link(server.url, SystemClock())
+                running = scope.spawn(link.run(), "link")
+                session = await link.session()
+                print(f"{args.workers} workers, {args.tenants} tenants with limits; goal: p99 ≤ 1 ms one at a time\n")
+                print("| at once | p50 µs | p99 µs | goal |")
+                print("|---|---|---|---|")
+                for at_once in (1, 10, 100):
+                    p50, p99 = await measure(session, args.workers, args.tenants, args.requests, at_once)
+                    reached = ("reached" if p99 <= _GOAL_US else "missed") if at_once == 1 else ""
+                    print(f"| {at_once} | {p50:.0f} | {p99:.0f} | {reached} |")
+                running.cancel()
+        finally:
+            server.stop()
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument("--tenants", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=10_000)
+    asyncio.run(_run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Reads used and limit: of the cgroup this process is in, whichever level is the fullest, else of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+# Version 1 says "no limit" as a number near the largest there is.
+_NO_LIMIT = 1 << 60
+
+
+class Memory(NamedTuple):
+    """Bytes. `limit` 0: unknown."""
+
+    used: int
+    limit: int
+
+    @property
+    def share(self) -> float:
+        """0 … 1, and above where a limit was lowered."""
+        return self.used / self.limit if self.limit else 0.0
+
+
+def read_memory(root: Path = Path("/")) -> Memory:
+    """What there is now. Pages of files that can be dropped do not count as used. Never raises; unknown is Memory(0, 0)."""
+    machine = _machine(root / "proc/meminfo")
+    groups = [group for group in _groups(root) if group.limit and (not machine.limit or group.limit < machine.limit)]
+    return max([*groups, machine], key=lambda memory: memory.share)
+
+
+def _machine(path: Path) -> Memory:
+    fields: dict[str, int] = {}
+    for line in _text(path).splitlines():
+        name, _, rest = line.partition(":")
+        number = rest.split()
+        if number and number[0].isdecimal():
+            fields[name] = int(number[0]) * 1024
+    total, available = fields.get("MemTotal", 0), fields.get("MemAvailable")
+    return Memory(total - available, total) if available is not None else Memory(0, 0)
+
+
+def _groups(root: Path) -> Iterator[Memory]:
+    """Every level above this process, of either version."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controllers == "":
+            base, files = root / "sys/fs/cgroup", ("memory.current", "memory.max", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            files = ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file")
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts), -1, -1):
+            yield _group(base.joinpath(*parts[:depth]), *files)
+
+
+def _group(folder: Path, used: str, limit: str, droppable: str) -> Memory:
+    current, most = _text(folder / used).strip(), _text(folder / limit).strip()
+    if not current.isdecimal() or not most.isdecimal() or int(most) >= _NO_LIMIT:
+        return Memory(0, 0)
+    cached = 0
+    for line in _text(folder / "memory.stat").splitlines():
+        name, _, number = line.partition(" ")
+        if name == droppable and number.strip().isdecimal():
+            cached = int(number)
+    return Memory(max(0, int(current) - cached), int(most))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

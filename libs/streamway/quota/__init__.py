@@ -1,0 +1,20 @@
+"""What a tenant has used and may still use: the arithmetic, and the same arithmetic as one step in the store."""
+
+from streamway.quota.account import Account
+from streamway.quota.limits import Allowance, Budget, Demand, Kind, Level, Refusal, Verdict, allowance
+from streamway.quota.store import renew, reserve, send_settle
+
+__all__ = [
+    "Account",
+    "Allowance",
+    "Budget",
+    "Demand",
+    "Kind",
+    "Level",
+    "Refusal",
+    "Verdict",
+    "allowance",
+    "renew",
+    "reserve",
+    "send_settle",
+]

@@ -1,0 +1,70 @@
+"""How full the memory is, and what follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from streamway.memory import Memory, MemoryWatch, Watermark, read_memory
+
+MACHINE = "MemTotal:       1000 kB\nMemFree: 10 kB\nMemAvailable:    400 kB\n"
+
+
+def put(root: Path, **files: str) -> None:
+    for name, content in files.items():
+        path = root / name.replace("__", "/").replace("_DOT_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def test_without_a_cgroup_the_machine_counts(tmp_path: Path) -> None:
+    put(tmp_path, proc__meminfo=MACHINE)
+    assert read_memory(tmp_path) == Memory(600 * 1024, 1000 * 1024)
+
+
+def test_the_fullest_level_of_version_2_counts_without_what_can_be_dropped(tmp_path: Path) -> None:
+    put(tmp_path, proc__meminfo=MACHINE, proc__self__cgroup="0::/a/b\n")
+    put(tmp_path, sys__fs__cgroup__a__b__memory_DOT_current="5000", sys__fs__cgroup__a__b__memory_DOT_max="max\n")
+    put(tmp_path, sys__fs__cgroup__a__memory_DOT_current="9500", sys__fs__cgroup__a__memory_DOT_max="10000\n")
+    put(tmp_path, sys__fs__cgroup__a__memory_DOT_stat="anon 1\ninactive_file 500\n")
+    assert read_memory(tmp_path) == Memory(9000, 10_000)
+
+
+def test_version_1_is_read_too_and_its_word_for_no_limit_is_known(tmp_path: Path) -> None:
+    group = "sys__fs__cgroup__memory__x__memory_DOT_"
+    put(tmp_path, proc__meminfo=MACHINE, proc__self__cgroup="4:cpu:/x\n3:memory:/x\n")
+    put(tmp_path, **{f"{group}usage_in_bytes": "700", f"{group}limit_in_bytes": "1000"})
+    assert read_memory(tmp_path) == Memory(700, 1000)
+    put(tmp_path, **{f"{group}limit_in_bytes": str((1 << 63) - 4096)})
+    assert read_memory(tmp_path).limit == 1000 * 1024
+
+
+def test_what_cannot_be_read_is_no_pressure(tmp_path: Path) -> None:
+    put(tmp_path, proc__meminfo="nonsense", proc__self__cgroup="0")
+    assert read_memory(tmp_path) == Memory(0, 0)
+    assert not Watermark(0.85).look(0, 0)
+
+
+def test_the_mark_is_left_a_little_below_where_it_was_reached() -> None:
+    mark = Watermark(0.85)
+    assert not mark.look(849, 1000)
+    assert mark.look(850, 1000)
+    assert not mark.look(830, 1000)
+    assert mark.pressed
+    assert mark.look(819, 1000)
+    assert not mark.pressed
+
+
+def test_a_mark_of_one_is_never_reached() -> None:
+    assert not Watermark(1.0).look(2000, 1000)
+
+
+def test_the_watch_tells_the_share() -> None:
+    registry = CollectorRegistry()
+    readings = [Memory(10, 100), Memory(90, 100)]
+    watch = MemoryWatch(0.85, registry, lambda: readings.pop(0))
+    assert not watch.pressed
+    watch.look()
+    assert watch.pressed
+    assert registry.get_sample_value("streamway_memory_used_ratio") == 0.9
