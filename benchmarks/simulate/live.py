@@ -54,13 +54,13 @@ def run_live(scenario: Scenario, strategy: StrategyName) -> list[Outcome]:
                 time.sleep(0.1)
             rows = json.loads(ready.read_text(encoding="utf-8"))["processes"]
             address = next(row["address"] for row in rows if row["name"] == "router-0")
-            return asyncio.run(_Client(scenario).run(address))
+            return asyncio.run(LiveClient(scenario).run(address))
         finally:
             mesh.send_signal(signal.SIGTERM)
             mesh.wait(60)
 
 
-class _Client:
+class LiveClient:
     """Asks every turn at its time, one at a time of each session."""
 
     def __init__(self, scenario: Scenario) -> None:
