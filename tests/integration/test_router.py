@@ -255,6 +255,23 @@ class TestWorkers:
             assert refused.retry_after_s == 1
             await stream.close()
 
+    async def test_bulk_leaves_half_of_the_queue_to_interactive_work(
+        self, valkey: Redis, valkey_server: ValkeyServer
+    ) -> None:
+        # One slot, and twice a depth of two beyond it.
+        fields = {"slots": "1", "preload_depth": "2"}
+        async with mesh(valkey, valkey_server.url, worker_fields=fields) as made:
+            stream = made.connect()
+            for number in range(3):
+                event = await stream.first(await stream.open(ask(f"{number}", priority=-1)))
+                assert event.WhichOneof("event") == "accepted"
+            assert (await _refusal(stream, ask(priority=-1))).name == "queue_full"
+            for number in range(2):
+                event = await stream.first(await stream.open(ask(f"{number}")))
+                assert event.WhichOneof("event") == "accepted"
+            assert (await _refusal(stream, ask())).name == "queue_full"
+            await stream.close()
+
     async def test_tasks_of_other_routers_fill_the_queue_too(self, valkey: Redis, valkey_server: ValkeyServer) -> None:
         fields = {"slots": "1"}
         async with mesh(valkey, valkey_server.url, queue_limit=1, poll_s=0.05, worker_fields=fields) as made:

@@ -30,6 +30,11 @@ def queue_limit(configured: int | None, preload_depth: int) -> int:
     return 2 * preload_depth if preload_depth > 0 else _UNTOLD_QUEUE
 
 
+def bulk_limit(limit: int) -> int:
+    """How much of a queue bulk work may fill: half, rounded up. The rest is kept for interactive work."""
+    return (limit + 1) // 2
+
+
 def queue_position(tasks: int, slots: int) -> int:
     """Place in a worker's queue of a task that comes after `tasks` others; 0: a slot is free for it."""
     return max(0, tasks - slots + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from services.router.core.admission import is_full, queue_limit
+from services.router.core.admission import bulk_limit, is_full, queue_limit
 from services.router.core.decision import Candidate
 from services.router.core.ledger import Ledger
 from services.router.core.pool import Pool
@@ -25,6 +25,8 @@ class Fleet:
         self._workers: dict[str, Worker] = {}
         self._closed: Set[str] = frozenset()
         self._pools: dict[str, Pool] = {}
+        # Whose queues take no more bulk work.
+        self._full_for_bulk: set[str] = set()
         # Load of those with a fresh report for their size, in tokens a slot.
         self._mean_load = 0.0
 
@@ -33,10 +35,16 @@ class Fleet:
         """Models that some worker has."""
         return set(self._pools)
 
+    @property
+    def full_for_bulk(self) -> Set[str]:
+        """Workers whose queues have places left for interactive work only, as of the last `pool`."""
+        return self._full_for_bulk
+
     def adopt(self, workers: Iterable[Worker], closed: Set[str] = frozenset()) -> None:
         """Takes what was learned of all workers at once. `closed`: they get nothing, whatever their lease says."""
         self._workers = {worker.id: worker for worker in workers}
         self._closed = closed
+        self._full_for_bulk = set()
         self._ledger.take_changed()
         fresh = [worker for worker in self._workers.values() if not self._ledger.stale(worker.id)]
         slots = sum(worker.slots for worker in fresh)
@@ -77,7 +85,11 @@ class Fleet:
                     self._pools[served.name].put(candidate)
 
     def _candidate(self, worker: Worker) -> Candidate:
-        tasks = self._ledger.tasks(worker)
+        tasks, limit = self._ledger.tasks(worker), queue_limit(self._queue_limit, worker.preload_depth)
+        if is_full(tasks, worker.slots, bulk_limit(limit)):
+            self._full_for_bulk.add(worker.id)
+        else:
+            self._full_for_bulk.discard(worker.id)
         load: float = self._ledger.load(worker)
         if self._ledger.stale(worker.id):
             # Nobody knows. As much as the others have neither draws work there nor keeps it away.
@@ -87,7 +99,7 @@ class Fleet:
             worker.slots,
             load,
             worker.state == "ready" and worker.id not in self._closed,
-            is_full(tasks, worker.slots, queue_limit(self._queue_limit, worker.preload_depth)),
+            is_full(tasks, worker.slots, limit),
             max(0, tasks + 1 - worker.slots) * worker.slot_ms / worker.slots,
             worker.prefill_ms or self._prefill_ms,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import structlog
 
 from services.router.core import admission, events
@@ -31,6 +33,7 @@ from streamway.lanes import NewTask, TaskCopy
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_secret_id
 from streamway.v1 import common_pb2
+from streamway.valkey.keys import is_bulk, task_class
 
 _log = structlog.get_logger("router")
 
@@ -70,7 +73,7 @@ class Placing:
         await self._recall(wanted)
         if ask.unwanted:
             raise Cancelled
-        worker, decision = self._choose(wanted)
+        worker, decision = self._choose(wanted, bulk=is_bulk(task_class(request.priority)))
         # The worker counts the same.
         request.load_tokens = decision.tokens
         place = Place(worker.id, worker.address)
@@ -156,7 +159,7 @@ class Placing:
             if stay is not None:
                 self._strategy.learn(wanted, stay)
 
-    def _choose(self, wanted: Wanted) -> tuple[Worker, Decision]:
+    def _choose(self, wanted: Wanted, *, bulk: bool) -> tuple[Worker, Decision]:
         model, pool = wanted.model, self._registry.pool(wanted.model)
         if pool is None:
             known = self._registry.all()
@@ -165,6 +168,8 @@ class Placing:
             if self._registry.served_lately(model):
                 raise NoWorkers(model)
             raise ModelNotFound(model, sorted({served.name for worker in known for served in worker.models}))
+        if bulk and self._registry.full_for_bulk():
+            wanted = replace(wanted, barred=wanted.barred | self._registry.full_for_bulk())
         now = self._clock.monotonic()
         decision = self._strategy.choose(wanted, pool, now)
         self._metrics.decisions.labels(decision.branch, decision.reason).inc()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 
 import structlog
 from redis.exceptions import RedisError
@@ -80,6 +81,10 @@ class Registry:
     def pool(self, model: str) -> Pool | None:
         """The workers that serve a model, as a strategy wants them; None when there are none."""
         return self._fleet.pool(model)
+
+    def full_for_bulk(self) -> Set[str]:
+        """Workers that take interactive work only, as of the last `pool`."""
+        return self._fleet.full_for_bulk
 
     def tasks(self, worker: Worker) -> int:
         """Tasks of a worker now: in its lanes, waiting, running."""

@@ -78,6 +78,26 @@ def test_a_queue_follows_the_depth_that_its_worker_reports() -> None:
     assert (pool["a"].full, pool["b"].full) == (True, False)
 
 
+def test_bulk_fills_half_of_a_queue_and_interactive_work_all_of_it() -> None:
+    ledger = Ledger()
+    fleet = Fleet(ledger, None, 0.125)
+    # Four slots, and twice a depth of two: from six tasks on no bulk, from eight on nothing.
+    workers = [replace(_worker("a", tasks=6), preload_depth=2), replace(_worker("b", tasks=5), preload_depth=2)]
+    for worker in workers:
+        ledger.seen(worker)
+    fleet.adopt(workers)
+    pool = fleet.pool("m")
+    assert pool is not None
+    assert fleet.full_for_bulk == {"a"}
+    assert not pool["a"].full
+    ledger.add("g", "b", 10, 1100)
+    fleet.pool("m")
+    assert fleet.full_for_bulk == {"a", "b"}
+    ledger.settle("g")
+    fleet.pool("m")
+    assert fleet.full_for_bulk == {"a"}
+
+
 def test_the_wait_is_what_is_ahead_at_the_pace_of_late() -> None:
     world = _World(replace(_worker("a", tasks=4), slot_ms=800.0, prefill_ms=0.5), _worker("b", tasks=3))
     pool = world.fleet.pool("m")

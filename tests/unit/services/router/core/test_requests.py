@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.router.core.admission import is_full, queue_limit, queue_position, refusal, retry_after_s
+from services.router.core.admission import bulk_limit, is_full, queue_limit, queue_position, refusal, retry_after_s
 from services.router.core.body import look
 from services.router.core.cacheable import qualifies
 from services.router.core.estimate import prompt_bytes, wanted_of
@@ -125,3 +125,7 @@ def test_patience_ends_after_a_row_of_late_answers_and_returns() -> None:
 def test_a_queue_is_twice_the_depth_that_the_worker_reports_unless_it_is_set() -> None:
     assert [queue_limit(None, depth) for depth in (4, 16, 0)] == [8, 32, 8]
     assert queue_limit(3, 16) == 3
+
+
+def test_half_of_a_queue_is_kept_from_bulk() -> None:
+    assert [bulk_limit(limit) for limit in (0, 1, 8, 9)] == [0, 1, 4, 5]
