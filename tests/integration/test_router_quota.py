@@ -283,6 +283,32 @@ async def test_while_the_store_is_away_a_router_goes_by_what_it_knew(tmp_path: P
         await client.aclose()
 
 
+async def test_what_was_begun_without_the_store_is_charged_when_it_ends_with_it(
+    tmp_path: Path, shared: dict[str, Any]
+) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    server = ValkeyServer(folder)
+    client = Redis.from_url(server.url)
+    try:
+        async with mesh(client, server.url, shared=shared, keep_workers_s=60, quota_lease_s=1.5) as made:
+            stream = made.connect()
+            server.stop()
+            told = await opened(stream, wanted("tokens", 200))
+            assert told.accepted.allowance.tokens.remaining == 1000 - 211
+            second = await opened(stream, wanted("tokens", 200))
+            assert second.accepted.allowance.tokens.remaining == pytest.approx(1000 - 2 * 211, abs=150)
+            end(made, second.generation, failed(2, QueueTimeout(1)))
+            server.restart()
+            await eventually(lambda: _is(in_use(client, "tokens"), 1), 30)
+            end(made, told.generation, finished(30, prompt_tokens=400, completion_tokens=300))
+            await eventually(lambda: _is(in_use(client, "tokens"), 0), 30)
+            assert await level(client, "tokens", "tokens") == pytest.approx(300, abs=150)
+    finally:
+        server.stop()
+        await client.aclose()
+
+
 async def _is(value: Awaitable[int], wanted_value: int) -> bool:
     return await value == wanted_value
 
