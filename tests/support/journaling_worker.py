@@ -16,6 +16,7 @@ from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_epoch
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
+from streamway.valkey import keys
 from streamway.valkey.connection import blocking_client
 from streamway.valkey.link import Link
 from tests.support.router_mesh import Worker
@@ -67,7 +68,7 @@ class JournalingWorker(Worker):
         while True:
             if self.taking:
                 for reader in (self.lane, self._pool):
-                    for task in await reader.take(100):
+                    for task in await reader.take(dict.fromkeys(keys.CLASSES, 100)):
                         self._scope.spawn(self._run(task), "run")
             await asyncio.sleep(0.01)
 

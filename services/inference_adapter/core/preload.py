@@ -12,8 +12,8 @@ _PATIENCE: Final = 10
 
 @dataclass(slots=True)
 class PreloadDepth:
-    """Deeper when slots stood idle while the lanes had work, since taking a task costs a round trip; shallower again, one by one,
-    when half of it would have done: what is taken no other worker can get.
+    """Deeper when a slot stood idle while the lanes had work, since taking a task costs a round trip; shallower again, one by
+    one, when half of it would have done: what is taken no other worker can get.
 
     `least` is where it starts and never goes below, `most` its bound; equal: it does not move.
     """
@@ -33,13 +33,9 @@ class PreloadDepth:
         """The depth now."""
         return self._depth
 
-    def took(self, tasks: int, room: int, idle_slots: int) -> None:
-        """A read of a lane that had room for `room` tasks brought so many, while so many slots were idle.
-
-        One that brought all it could has left some in the lane, more likely than not.
-        """
-        if tasks >= room > 0 and idle_slots > 0:
-            self._starved = True
+    def starved(self) -> None:
+        """The window ran dry while a lane held more than there was room for."""
+        self._starved = True
 
     def waited(self, waiting: int) -> None:
         """So many tasks wait after one has started."""
@@ -49,8 +45,7 @@ class PreloadDepth:
         """Ends a round, a second or so; returns the depth of the next."""
         lowest, starved = self._lowest_waiting, self._starved
         self._lowest_waiting, self._starved = None, False
-        # The first tasks after a rest find idle slots too. Only a window that ran dry while it worked was too shallow.
-        if starved and lowest == 0:
+        if starved:
             self._calm_rounds = 0
             self._depth = min(self.most, max(1, self._depth * 2))
         elif lowest is not None and 2 * lowest >= self._depth:

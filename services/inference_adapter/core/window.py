@@ -48,6 +48,8 @@ _BULK_PER_INTERACTIVE: Final = BULK_SHARE / (1 - BULK_SHARE)
 # How often the threshold moves, in seconds.
 THRESHOLD_TICK_S: Final = 0.005
 _DEPTH_ROUND_S: Final = 1.0
+# A slot that stands idle so long stood idle for want of work, not because taking it took long.
+_READ_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -85,6 +87,9 @@ class Window:
     _threshold: int = LOWEST
     _threshold_at: float = float("-inf")
     _settled_at: float = float("-inf")
+    # When a slot was left with nothing to do last, and when anything happened last.
+    _dry_at: float = float("-inf")
+    _now: float = float("-inf")
     _arrivals: int = 0
     _running: int = 0
     _paused: bool = False
@@ -138,6 +143,14 @@ class Window:
         """Gives reserved room back."""
         self._reserved[lane] -= granted
 
+    def took(self, tasks: int, room: int) -> None:
+        """A read of a lane with room for `room` tasks has brought so many, and they are in.
+
+        One that brought all it could has left some in the lane, more likely than not. After a rest that says nothing.
+        """
+        if tasks >= room > 0 and self._now - self._dry_at <= _READ_S:
+            self.preload.starved()
+
     def ahead_of_new(self, rank: int, priority: int) -> int:
         """Tasks that a new one of this class and priority would have to wait for, at most: 0 while a slot is free."""
         if not self._paused and self._running < self.slots:
@@ -149,11 +162,14 @@ class Window:
     def receive(self, event: Event, now: float) -> list[Effect]:
         """Takes note of an event at the monotonic second `now`. Raises ValueError for a task that is already here."""
         effects: list[Effect] = []
+        self._now = now
         match event:
             case Taken():
                 self._add(event, now)
             case Ended():
                 entry = self._remove(event.id)
+                if self._running == self.slots - 1 and not self.waiting:
+                    self._dry_at = now
                 if entry is not None and entry.stage == "running" and event.used_tokens is not None:
                     self._turns(entry.task).correct(entry.task.tenant, entry.task.cost, event.used_tokens)
             case Withdrawn():

@@ -156,12 +156,11 @@ class LaneLoop:
         window = self._worker.window
         granted = self._worker.room.reserve(classes, shared=shared)
         try:
-            idle = window.slots - window.running
             tasks = await lanes.take(granted) if any(granted.values()) else []
             if tasks:
-                for class_, room in granted.items():
-                    window.preload.took(sum(task.class_ == class_ for task in tasks), room, idle)
                 await self._admit(tasks)
+                for class_, room in granted.items():
+                    window.took(sum(task.class_ == class_ for task in tasks), room)
             return bool(tasks), not all(granted.values())
         finally:
             self._worker.room.release(granted)

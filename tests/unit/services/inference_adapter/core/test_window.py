@@ -229,6 +229,26 @@ def test_one_that_cannot_have_its_first_token_in_time_is_passed_over() -> None:
     assert window.receive(Ended("a"), 8) == [Drop("slow", "waiting", "deadline")]
 
 
+def depth_after(*, ends_at: float, read_at: float, tasks: int, room: int) -> int:
+    """One slot, one task that ends; later a read brings more. The depth of the next round; it began with 2."""
+    window = Window(1, PreloadDepth(2))
+    window.receive(Tick(), 0)
+    window.receive(taken("a"), 0)
+    window.receive(Ended("a"), ends_at)
+    for number in range(tasks):
+        window.receive(taken(f"b{number}"), read_at)
+    window.took(tasks, room)
+    window.receive(Tick(), read_at + 1)
+    return window.preload.value
+
+
+def test_the_depth_grows_only_when_a_slot_stood_idle_and_a_lane_held_more_than_could_be_taken() -> None:
+    assert depth_after(ends_at=1, read_at=1.01, tasks=3, room=3) == 4
+    assert depth_after(ends_at=1, read_at=1.01, tasks=1, room=3) == 2
+    # A burst after a rest, however large, is no reason.
+    assert depth_after(ends_at=1, read_at=9, tasks=3, room=3) == 2
+
+
 def test_what_waited_too_long_goes_back_once_unless_it_is_urgent() -> None:
     window = window_of(1, 9, degrade_s=5)
     window.receive(taken("a"), 0)
