@@ -26,16 +26,15 @@ from typing import Final, TypeVar
 
 from services.inference_adapter.core.fairness import DeficitRoundRobin, Waiting
 from services.inference_adapter.core.preload import PreloadDepth
+from services.inference_adapter.core.seat import Seat
 from services.inference_adapter.core.urgency import LOWEST, threshold
 from services.inference_adapter.core.window_events import (
     Drop,
     Effect,
     Ended,
     Event,
-    Late,
     Paused,
     Return,
-    Stage,
     Start,
     Taken,
     Tick,
@@ -53,19 +52,6 @@ _READ_S: Final = 0.1
 
 
 @dataclass(slots=True)
-class _Entry:
-    task: Taken
-    place: Waiting
-    taken_at: float
-    stage: Stage = "waiting"
-
-    @property
-    def by_priority(self) -> tuple[int, int, str]:
-        """Place among all that wait."""
-        return (*self.place.order, self.task.id)
-
-
-@dataclass(slots=True)
 class Window:
     """Starts at most `slots` tasks at a time. `receive` is given what happened and answers what to do.
 
@@ -75,7 +61,7 @@ class Window:
     slots: int
     preload: PreloadDepth
     degrade_s: float | None = None
-    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _entries: dict[str, Seat] = field(default_factory=dict)
     # Waiting interactive tasks by priority and arrival, beside their turns.
     _by_priority: list[tuple[int, int, str]] = field(default_factory=list)
     _interactive: DeficitRoundRobin = field(default_factory=DeficitRoundRobin)
@@ -190,7 +176,7 @@ class Window:
         if task.id in self._entries:
             raise ValueError(f"{task.id} is in the window already")
         self._arrivals += 1
-        entry = _Entry(task, Waiting((-task.priority, self._arrivals), task.id, task.cost), now)
+        entry = Seat(task, Waiting((-task.priority, self._arrivals), task.id, task.cost), now)
         self._entries[task.id] = entry
         self._priorities[task.priority] += 1
         self._lanes[task.lane] += 1
@@ -201,7 +187,7 @@ class Window:
     def _turns(self, task: Taken) -> DeficitRoundRobin:
         return self._interactive if task.rank == 0 else self._bulk
 
-    def _remove(self, id_: str) -> _Entry | None:
+    def _remove(self, id_: str) -> Seat | None:
         entry = self._entries.pop(id_, None)
         if entry is None:
             return None
@@ -213,7 +199,7 @@ class Window:
             self._unqueue(entry)
         return entry
 
-    def _unqueue(self, entry: _Entry) -> None:
+    def _unqueue(self, entry: Seat) -> None:
         """It waits no longer; it is out of its turns already."""
         _count_down(self._lanes, entry.task.lane)
         if entry.task.rank == 0:
@@ -222,7 +208,7 @@ class Window:
     def _expire(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for id_, entry in list(self._entries.items()):
-            reason = _late(entry, now)
+            reason = entry.late(now)
             if reason is not None:
                 self._remove(id_)
                 effects.append(Drop(id_, entry.stage, reason))
@@ -231,7 +217,7 @@ class Window:
                 effects.append(Return(id_))
         return effects
 
-    def _may_go_back(self, entry: _Entry, now: float) -> bool:
+    def _may_go_back(self, entry: Seat, now: float) -> bool:
         task = entry.task
         return (
             self.degrade_s is not None
@@ -254,7 +240,7 @@ class Window:
                 break
             entry = self._entries[id_]
             self._unqueue(entry)
-            reason = _late(entry, now) or (
+            reason = entry.late(now) or (
                 "deadline" if now + entry.task.first_token_s >= entry.task.deadline_at else None
             )
             if reason is not None:
@@ -304,11 +290,3 @@ def _count_down(counter: Counter[_K], key: _K) -> None:
     counter[key] -= 1
     if counter[key] <= 0:
         del counter[key]
-
-
-def _late(entry: _Entry, now: float) -> Late | None:
-    if now >= entry.task.deadline_at:
-        return "deadline"
-    if entry.stage == "waiting" and now >= entry.task.expires_at:
-        return "queue_timeout"
-    return None
