@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from dataclasses import dataclass
 
 import structlog
@@ -17,6 +18,7 @@ from services.router.core.strategy import Strategy, StrategyOptions, make_strate
 from services.router.io.admitting import Admitting
 from services.router.io.attaching import Attaching
 from services.router.io.books import Books
+from services.router.io.breaker_board import BreakerBoard
 from services.router.io.cache_client import CacheClient
 from services.router.io.caching import Caching
 from services.router.io.journal import Journal
@@ -191,11 +193,21 @@ class RouterApp:
         finished_ttl_ms = int(settings.channel_finished_ttl_s * 1000)
         live_ttl_ms = int(settings.channel_live_ttl_s * 1000)
         journal = Journal(link, clock, settings.dispatch_timeout_s, live_ttl_ms, finished_ttl_ms)
+        breakers = BreakerBoard(
+            settings.breaker_options,
+            link,
+            clock,
+            metrics,
+            random.random,
+            models=lambda: {served.name for worker in registry.all() for served in worker.models},
+            workers=lambda: {worker.id for worker in registry.all()},
+        )
         reclaiming = Reclaiming(
             valkey,
             link,
             registry,
             strategy,
+            breakers,
             probe,
             clock,
             metrics,
@@ -204,13 +216,15 @@ class RouterApp:
             finished_ttl_ms=finished_ttl_ms,
         )
         quotas = Quotas(journal, clock, metrics, lease_s=settings.quota_lease_s, share=settings.quota_share)
-        books = Books(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint, quotas)
+        books = Books(
+            *(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint, quotas, breakers)
+        )
         relayed_at = (lambda: self.address) if settings.relays else str
         locator = Locator(journal, registry, books, clock, relayed_at, reclaiming.hint, settings.id)
         ports = ReaderPorts(pool, link, locator, self._scope, follower, takeover_wait_s=settings.takeover_wait_s)
         notes = SessionNotes(link, clock, ttl_s=settings.session_ttl_s, budget_s=settings.session_recall_ms / 1000)
         placing = Placing(
-            *(registry, strategy, notes, journal, locator, books, clock, metrics),
+            *(registry, strategy, notes, journal, locator, books, clock, metrics, breakers),
             expected_output_tokens=settings.expected_output_tokens,
         )
         caching = Caching(
@@ -237,7 +251,7 @@ class RouterApp:
         await self._serve(server)
         runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
         runs |= {"tenants": self._tenants.run(), "quotas": quotas.run(), "memory": self._memory.run()}
-        runs |= {"reclaiming": reclaiming.run()}
+        runs |= {"reclaiming": reclaiming.run(), "breakers": breakers.run()}
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
         self._stack.push_async_callback(lease.release)
         await server.serving(True)

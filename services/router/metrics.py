@@ -1,4 +1,5 @@
-"""The router's metrics. Labels are bounded: branches, reasons, outcomes and states are enums."""
+"""The router's metrics. Labels are bounded: branches, reasons, outcomes, states and tiers are enums; workers and models those of
+the mesh, forgotten when they are gone."""
 
 from __future__ import annotations
 
@@ -68,6 +69,30 @@ class RouterMetrics:
         self.report_age = Gauge(
             "streamway_router_report_age_seconds",
             "Age of the load report that has not been renewed for longest.",
+            registry=registry,
+        )
+        self.breakers = Gauge(
+            "streamway_router_breakers",
+            "Breakers that have not been closed all the time: 0 closed, 1 open, 2 half open.",
+            ["worker", "model", "tier"],
+            registry=registry,
+        )
+        self.breaker_transitions = Counter(
+            "streamway_router_breaker_transitions",
+            "Changes of breakers, and whether another router found it (learned).",
+            ["tier", "before", "after", "by"],
+            registry=registry,
+        )
+        self.outcomes = Counter(
+            "streamway_router_outcomes",
+            "Ends of generations as breakers see them: success, failure, nothing.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.panics = Counter(
+            "streamway_router_panics",
+            "Decisions made past the breakers, since more than half of the pool was barred.",
+            ["tier"],
             registry=registry,
         )
         self.streams = Gauge("streamway_router_streams", "Open Connect, Generate and Resume calls.", registry=registry)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from services.router.core.breaker import Waits
+from services.router.core.breakers import BreakerOptions
+from services.router.core.threshold import BreakerRule
 from streamway.config import ServiceSettings
+from streamway.tenancy import TierName
 
 
 class RouterSettings(ServiceSettings):
@@ -116,6 +120,63 @@ class RouterSettings(ServiceSettings):
         le=1,
         description="Share of the memory's limit in use from which bulk work is refused; looked at each 5 s. 1: never.",
     )
+    breaker_gold_errors: float = Field(
+        default=0.05,
+        gt=0,
+        le=0.5,
+        description="Part of a worker's calls of one model above which failures close it to gold; where that threshold starts.",
+    )
+    breaker_gold_window_s: float = Field(
+        default=60.0,
+        ge=1,
+        le=3600,
+        description="Seconds over which that is judged, and after which the threshold moves.",
+    )
+    breaker_gold_alpha: float = Field(
+        default=0.92, ge=0, le=1, description="How much of the threshold stays when it moves. 1: it does not move."
+    )
+    breaker_silver_errors: float = Field(
+        default=0.12,
+        gt=0,
+        le=0.5,
+        description="Part of a worker's calls of one model above which failures close it to silver; where that threshold starts.",
+    )
+    breaker_silver_window_s: float = Field(
+        default=120.0,
+        ge=1,
+        le=3600,
+        description="Seconds over which that is judged, and after which the threshold moves.",
+    )
+    breaker_silver_alpha: float = Field(
+        default=0.88, ge=0, le=1, description="How much of the threshold stays when it moves. 1: it does not move."
+    )
+    breaker_bronze_errors: float = Field(
+        default=0.25,
+        gt=0,
+        le=0.5,
+        description="Part of a worker's calls of one model above which failures close it to bronze; where that threshold starts.",
+    )
+    breaker_bronze_window_s: float = Field(
+        default=300.0,
+        ge=1,
+        le=3600,
+        description="Seconds over which that is judged, and after which the threshold moves.",
+    )
+    breaker_bronze_alpha: float = Field(
+        default=0.85, ge=0, le=1, description="How much of the threshold stays when it moves. 1: it does not move."
+    )
+    breaker_least_calls: int = Field(
+        default=10, ge=1, le=1_000_000, description="Calls within the window below which no breaker opens."
+    )
+    breaker_open_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Seconds a worker is left alone when its breaker opens; twice as long each time it opens again.",
+    )
+    breaker_longest_open_s: float = Field(
+        default=120.0, gt=0, le=86_400, description="The longest of these; at least `breaker_open_s`."
+    )
     expected_output_tokens: int = Field(
         default=256, ge=1, le=1_000_000, description="Tokens an answer is assumed to have when its limit is higher."
     )
@@ -215,6 +276,27 @@ class RouterSettings(ServiceSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=3600, description="Seconds that relayed generations may go on after SIGTERM."
     )
+
+    @model_validator(mode="after")
+    def _waits_grow(self) -> Self:
+        if self.breaker_longest_open_s < self.breaker_open_s:
+            raise ValueError("breaker_longest_open_s must not be below breaker_open_s")
+        return self
+
+    @property
+    def breaker_options(self) -> BreakerOptions:
+        """What concerns breakers."""
+        rules = {
+            TierName.GOLD: BreakerRule(self.breaker_gold_errors, self.breaker_gold_window_s, self.breaker_gold_alpha),
+            TierName.SILVER: BreakerRule(
+                self.breaker_silver_errors, self.breaker_silver_window_s, self.breaker_silver_alpha
+            ),
+            TierName.BRONZE: BreakerRule(
+                self.breaker_bronze_errors, self.breaker_bronze_window_s, self.breaker_bronze_alpha
+            ),
+        }
+        waits = Waits(self.breaker_open_s, self.breaker_longest_open_s)
+        return BreakerOptions(rules, self.breaker_least_calls, waits)
 
     @property
     def relays(self) -> bool:

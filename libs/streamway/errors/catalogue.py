@@ -260,8 +260,11 @@ class RouterUnavailable(StreamwayError):
 class EventsExpired(StreamwayError):
     reason = Reason.ERROR_REASON_EVENTS_EXPIRED
 
-    def __init__(self, generation: str) -> None:
-        super().__init__(f"the events of generation {generation!r} are no longer kept", generation=generation)
+    def __init__(self, generation: str, *, moved: str = "") -> None:
+        """`moved`: the worker has left it to another one, for this reason."""
+        super().__init__(
+            f"the events of generation {generation!r} are no longer kept", generation=generation, moved=moved
+        )
 
 
 class Internal(StreamwayError):

@@ -71,6 +71,11 @@ def quota_slots(tenant: str, model: str = "") -> str:
     return f"sw:quota:{{{tenant}}}:slots" + (f":{model}" if model else "")
 
 
+def breaker(model: str) -> str:
+    """Hash of the breakers of one model that some router has opened lately, by worker and tier."""
+    return f"sw:breaker:{{{model}}}"
+
+
 def sweep(worker: str) -> str:
     """String that keeps two routers from clearing the lanes of one worker at the same time."""
     return f"sw:sweep:{{{worker}}}"

@@ -41,6 +41,11 @@ class Pool(Mapping[str, Candidate]):
         return self._total
 
     @property
+    def open(self) -> int:
+        """Those that take work, or would if their queue were not full."""
+        return self._open
+
+    @property
     def any_open(self) -> bool:
         """Somebody takes work, or would if its queue were not full."""
         return self._open > 0

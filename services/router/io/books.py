@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from services.router.core.breakers import Call
 from services.router.core.events import TERMINAL
 from services.router.core.ledger import Ledger
 from services.router.interfaces import AnswerCache, Ask, Charges
+from services.router.io.breaker_board import BreakerBoard
 from services.router.metrics import RouterMetrics
 from streamway.attach import AttachPool
-from streamway.errors import StreamwayError
+from streamway.errors import StreamwayError, from_status
 from streamway.following import Place
 from streamway.journal import Cursor
 from streamway.runtime.clock import Clock
@@ -31,6 +33,7 @@ class Booked:
     session: str
     durability: common_pb2.Durability.ValueType
     digest: str
+    call: Call
 
     @property
     def durable(self) -> bool:
@@ -56,6 +59,7 @@ class Books:
         most_bytes: int,
         suspect: Callable[[str], None],
         charges: Charges,
+        breakers: BreakerBoard,
     ) -> None:
         self._ledger = ledger
         self._pool = pool
@@ -65,6 +69,7 @@ class Books:
         self._most_bytes = most_bytes
         self._suspect = suspect
         self._charges = charges
+        self._breakers = breakers
         self._open: dict[str, Booked] = {}
 
     def __contains__(self, generation: str) -> bool:
@@ -77,11 +82,11 @@ class Books:
         """A generation that is in flight here."""
         return self._open.get(generation)
 
-    def reserve(self, ask: Ask, place: Place, tokens: int) -> None:
-        """Counts a generation before it is dispatched, so that the next decision sees it."""
+    def reserve(self, ask: Ask, place: Place, tokens: int, call: Call) -> None:
+        """Counts a generation before it is dispatched, so that the next decision sees it. `call` is what breakers are told of."""
         request = ask.request
         self._ledger.add(request.generation, place.worker, tokens, self._clock.unix() * 1000)
-        booked = Booked(place, request.tenant, request.model, request.session, request.durability, ask.digest)
+        booked = Booked(place, request.tenant, request.model, request.session, request.durability, ask.digest, call)
         self._open[request.generation] = booked
         self._metrics.generations.set(len(self._ledger))
 
@@ -97,10 +102,16 @@ class Books:
         self._pool.client(place.address, place.worker).run(request, created_ms)
 
     def settle(self, generation: str) -> None:
-        """It has ended, or was never dispatched."""
+        """It was never dispatched, or nobody will know how it ended."""
+        call = self._close(generation)
+        if call is not None:
+            self._breakers.unknown(call)
+
+    def _close(self, generation: str) -> Call | None:
         self._ledger.settle(generation)
-        self._open.pop(generation, None)
+        booked = self._open.pop(generation, None)
         self._metrics.generations.set(len(self._ledger))
+        return booked.call if booked is not None else None
 
     def cancel(self, generation: str, tenant: str | None) -> bool:
         """Passes a cancel on to the worker; False when the tenant (None: any) has nothing of that name in flight here."""
@@ -114,10 +125,13 @@ class Books:
         """Passes a cancel on to a worker, whether or not the books know the generation."""
         self._pool.client(place.address, place.worker).cancel(generation)
 
-    def lost(self, generation: str, worker: str) -> None:
+    def lost(self, generation: str, worker: str, error: StreamwayError) -> None:
         """Its worker is gone. If another goes on with it, that one reports its load itself."""
         self._suspect(worker)
-        self.unseen(generation)
+        self._charges.abandon(generation)
+        call = self._close(generation)
+        if call is not None:
+            self._breakers.failed(call, error)
 
     def unseen(self, generation: str) -> None:
         """How it ended is not known here."""
@@ -127,7 +141,13 @@ class Books:
     def ended(self, generation: str, event: common_pb2.Event) -> None:
         """It has ended with this event."""
         self._charges.ended(generation, event)
-        self.settle(generation)
+        call = self._close(generation)
+        if call is None:
+            return
+        if event.HasField("error"):
+            self._breakers.failed(call, from_status(event.error.status))
+        else:
+            self._breakers.finished(call)
 
     def store(self, request: common_pb2.GenerationRequest, events: list[common_pb2.Event]) -> None:
         """Offers an answer to the cache."""
@@ -161,7 +181,7 @@ class _Outcome:
                 self._books.store(self._request, self._events)
 
     def lost(self, error: StreamwayError, delivered_until: int) -> None:
-        self._books.lost(self._generation, self._worker)
+        self._books.lost(self._generation, self._worker, error)
 
     def gap(self) -> None:
         """The worker has not all of the answer, so it is not stored."""

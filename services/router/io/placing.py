@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 import structlog
@@ -9,10 +10,12 @@ import structlog
 from services.router.core import admission, events
 from services.router.core.decision import Decision, Wanted
 from services.router.core.estimate import wanted_of
+from services.router.core.pool import Pool
 from services.router.core.strategy import Strategy
 from services.router.core.worker import Worker
 from services.router.interfaces import Ask, Opened
 from services.router.io.books import Books
+from services.router.io.breaker_board import BreakerBoard
 from services.router.io.journal import Journal, TaskInDoubt
 from services.router.io.locating import Locator
 from services.router.io.registry import Registry
@@ -32,6 +35,7 @@ from streamway.following import Place
 from streamway.lanes import NewTask, TaskCopy
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_secret_id
+from streamway.tenancy import TierName
 from streamway.v1 import common_pb2
 from streamway.valkey.keys import is_bulk, task_class
 
@@ -51,6 +55,7 @@ class Placing:
         books: Books,
         clock: Clock,
         metrics: RouterMetrics,
+        breakers: BreakerBoard,
         *,
         expected_output_tokens: int,
     ) -> None:
@@ -62,6 +67,7 @@ class Placing:
         self._books = books
         self._clock = clock
         self._metrics = metrics
+        self._breakers = breakers
         self._expected = expected_output_tokens
 
     async def open(self, ask: Ask) -> Opened:
@@ -73,7 +79,8 @@ class Placing:
         await self._recall(wanted)
         if ask.unwanted:
             raise Cancelled
-        worker, decision = self._choose(wanted, bulk=is_bulk(task_class(request.priority)))
+        tier = ask.tenant.tier if ask.tenant is not None else TierName.GOLD
+        worker, decision = self._choose(wanted, tier, bulk=is_bulk(task_class(request.priority)))
         # The worker counts the same.
         request.load_tokens = decision.tokens
         place = Place(worker.id, worker.address)
@@ -88,7 +95,7 @@ class Placing:
             lowered_priority=ask.lowered_priority,
             allowance=ask.allowance,
         )
-        self._books.reserve(ask, place, decision.tokens)
+        self._books.reserve(ask, place, decision.tokens, self._breakers.placed(worker.id, request.model, tier))
         try:
             return await self._place(ask, place, told)
         except StreamwayError:
@@ -159,7 +166,7 @@ class Placing:
             if stay is not None:
                 self._strategy.learn(wanted, stay)
 
-    def _choose(self, wanted: Wanted, *, bulk: bool) -> tuple[Worker, Decision]:
+    def _choose(self, wanted: Wanted, tier: TierName, *, bulk: bool) -> tuple[Worker, Decision]:
         model, pool = wanted.model, self._registry.pool(wanted.model)
         if pool is None:
             known = self._registry.all()
@@ -168,8 +175,7 @@ class Placing:
             if self._registry.served_lately(model):
                 raise NoWorkers(model)
             raise ModelNotFound(model, sorted({served.name for worker in known for served in worker.models}))
-        if bulk and self._registry.full_for_bulk():
-            wanted = replace(wanted, barred=wanted.barred | self._registry.full_for_bulk())
+        wanted = replace(wanted, barred=wanted.barred | self._barred(model, tier, pool, bulk=bulk))
         now = self._clock.monotonic()
         decision = self._strategy.choose(wanted, pool, now)
         self._metrics.decisions.labels(decision.branch, decision.reason).inc()
@@ -181,6 +187,14 @@ class Placing:
         self._notes.note(wanted, self._strategy.placed(wanted, decision, now))
         _log.debug("placed", worker=worker.id, branch=decision.branch, reason=decision.reason, tokens=decision.tokens)
         return worker, decision
+
+    def _barred(self, model: str, tier: TierName, pool: Pool, *, bulk: bool) -> Set[str]:
+        """Whom it must not go to: those that the breakers keep it from, for bulk work those with half a queue. Where breakers
+        are ignored, everything has to go past half a queue: the rest is shed."""
+        barred = self._breakers.barred(model, tier, pool)
+        if bulk or barred.panic:
+            return barred.workers | self._registry.full_for_bulk()
+        return barred.workers
 
     def _now_ms(self) -> int:
         return int(self._clock.unix() * 1000)

@@ -18,6 +18,7 @@ from services.router.core.decision import Wanted
 from services.router.core.departures import Departures
 from services.router.core.strategy import Strategy
 from services.router.interfaces import WorkerProbe
+from services.router.io.breaker_board import BreakerBoard
 from services.router.io.dead_letters import DeadLetters
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
@@ -29,6 +30,7 @@ from streamway.lanes import TaskCopy, give_away
 from streamway.lanes.task import MOST_ATTEMPTS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
+from streamway.tenancy import TierName
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import known_leases
@@ -76,6 +78,7 @@ class Reclaiming:
         link: Link,
         registry: Registry,
         strategy: Strategy,
+        breakers: BreakerBoard,
         probe: WorkerProbe,
         clock: Clock,
         metrics: RouterMetrics,
@@ -88,6 +91,7 @@ class Reclaiming:
         self._link = link
         self._registry = registry
         self._strategy = strategy
+        self._breakers = breakers
         self._probe = probe
         self._clock = clock
         self._metrics = metrics
@@ -265,7 +269,9 @@ class Reclaiming:
         pool = self._registry.pool(known.model)
         if pool is None:
             return ""
-        wanted = Wanted(known.model, known.session, _MOVED_TOKENS, 0, known.tenant)
+        # What has lost one worker is not given to one that gold is kept from.
+        barred = self._breakers.barred(known.model, TierName.GOLD, pool).workers
+        wanted = Wanted(known.model, known.session, _MOVED_TOKENS, 0, known.tenant, barred=barred)
         return self._strategy.choose(wanted, pool, self._clock.monotonic()).worker
 
     async def _details(self, generations: Sequence[str]) -> list[_Details]:

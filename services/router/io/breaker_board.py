@@ -1,0 +1,159 @@
+"""The breakers of this router: fed by the ends of generations, shown in metrics, shared with the other routers.
+
+sw:breaker:{model} hash   "adapter-0 gold" → "1764442005123 2"    open until (Unix ms), how often in a row
+
+An opening is written at once and read by every router twice a second. Each router then sends its own probes, and closes by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from services.router.core.breaker import State
+from services.router.core.breakers import Barred, BreakerOptions, Breakers, Call, Spot, Transition
+from services.router.core.outcomes import is_failure
+from services.router.core.pool import Pool
+from services.router.metrics import RouterMetrics
+from streamway.errors import StreamwayError
+from streamway.runtime.clock import Clock
+from streamway.tenancy import TierName
+from streamway.valkey import keys
+from streamway.valkey.link import Link
+from streamway.valkey.session import LinkLost, Reply, StoreRefused
+
+_log = structlog.get_logger("router")
+
+# An opening is known everywhere within a second.
+_ROUND_S: Final = 0.5
+_PATIENCE_S: Final = 1.0
+_NAMES: Final = {False: "success", True: "failure", None: "nothing"}
+
+
+class BreakerBoard:
+    """`draw` gives 0 … 1. `models` and `workers` name what there is now; anything else is forgotten."""
+
+    def __init__(
+        self,
+        options: BreakerOptions,
+        link: Link,
+        clock: Clock,
+        metrics: RouterMetrics,
+        draw: Callable[[], float],
+        models: Callable[[], set[str]],
+        workers: Callable[[], set[str]],
+    ) -> None:
+        self._breakers = Breakers(options, draw)
+        self._kept_ms = int(2 * options.waits.longest_s * (1 + options.waits.jitter) * 1000)
+        self._link = link
+        self._clock = clock
+        self._metrics = metrics
+        self._models = models
+        self._workers = workers
+
+    def barred(self, model: str, tier: TierName, pool: Pool) -> Barred:
+        """Whom a request of this tier must not go to."""
+        barred = self._breakers.barred(model, tier, pool, self._clock.monotonic())
+        if barred.panic:
+            self._metrics.panics.labels(tier).inc()
+        return barred
+
+    def state(self, worker: str, model: str, tier: TierName) -> State:
+        """Of one breaker."""
+        return self._breakers.state(Spot(worker, model, tier))
+
+    def placed(self, worker: str, model: str, tier: TierName) -> Call:
+        """A request goes there; give what comes back to `ended`."""
+        call = self._breakers.placed(Spot(worker, model, tier), self._clock.monotonic())
+        self._tell()
+        return call
+
+    def finished(self, call: Call) -> None:
+        """It has its answer."""
+        self._ended(call, False)
+
+    def failed(self, call: Call, error: StreamwayError) -> None:
+        """It has ended with this; whether that counts, `core.outcomes` says."""
+        self._ended(call, is_failure(error))
+
+    def unknown(self, call: Call) -> None:
+        """Nobody will know how it ended, or it was never begun."""
+        self._ended(call, None)
+
+    async def run(self) -> None:
+        """Reads what others have opened, again and again until cancelled."""
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            await self.round()
+
+    async def round(self) -> None:
+        """Once. Without the store each router has only what it has seen itself."""
+        for spot in self._breakers.keep_only(self._models(), self._workers()):
+            with contextlib.suppress(KeyError):  # it was never shown
+                self._metrics.breakers.remove(*spot)
+        self._breakers.pass_time(self._clock.monotonic())
+        self._tell()
+        link = self._link.current
+        if link is None:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                for model in self._models():
+                    self._learn(model, await link.call("HGETALL", keys.breaker(model)))
+        except (TimeoutError, LinkLost, StoreRefused):
+            return
+        self._tell()
+
+    def _ended(self, call: Call, failed: bool | None) -> None:
+        self._metrics.outcomes.labels(_NAMES[failed]).inc()
+        self._breakers.ended(call, failed, self._clock.monotonic())
+        self._tell()
+
+    def _learn(self, model: str, found: list[bytes]) -> None:
+        workers, now, unix_ms = self._workers(), self._clock.monotonic(), self._clock.unix() * 1000
+        for field, value in zip(found[::2], found[1::2], strict=True):
+            try:
+                worker, tier = field.decode().split(" ")
+                until_ms, openings = map(int, value.decode().split(" "))
+                spot = Spot(worker, model, TierName(tier))
+            except ValueError:
+                continue  # nothing of ours
+            if until_ms > unix_ms and worker in workers:
+                self._breakers.learn(spot, openings, (until_ms - unix_ms) / 1000, now)
+
+    def _tell(self) -> None:
+        for change in self._breakers.take_transitions():
+            spot = change.spot
+            self._metrics.breakers.labels(*spot).set(change.after)
+            by = "others" if change.learned else "us"
+            self._metrics.breaker_transitions.labels(
+                spot.tier, change.before.name.lower(), change.after.name.lower(), by
+            ).inc()
+            _log.info(
+                "breaker",
+                worker=spot.worker,
+                model=spot.model,
+                tier=spot.tier,
+                state=change.after.name.lower(),
+                wait_s=round(change.wait_s, 1),
+                by=by,
+            )
+            if change.after is State.OPEN and not change.learned:
+                self._share(change)
+
+    def _share(self, change: Transition) -> None:
+        link = self._link.current
+        if link is None:
+            return
+        spot, key = change.spot, keys.breaker(change.spot.model)
+        until_ms = int(self._clock.unix() * 1000 + change.wait_s * 1000)
+        link.send(("HSET", key, f"{spot.worker} {spot.tier}", f"{until_ms} {change.openings}"), _ignore)
+        link.send(("PEXPIRE", key, self._kept_ms), _ignore)
+
+
+def _ignore(_: Reply) -> None:
+    """For replies that change nothing."""
