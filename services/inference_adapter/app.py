@@ -297,7 +297,15 @@ class Adapter:
 
     def _lease_fields(self) -> dict[str, str]:
         info, window, load = self._backend.info(), self._worker.window, self._monitor.load
-        models = [{"name": model.name, "context_tokens": model.context_tokens} for model in info.models]
+        now, waits = self._clock.monotonic(), self._pace.first_tokens
+        models = [
+            {
+                "name": model.name,
+                "context_tokens": model.context_tokens,
+                "first_token_ms": round(waits.p99_ms(model.name, now), 1),
+            }
+            for model in info.models
+        ]
         return {
             "address": self._settings.advertise or self.address,
             "models": json.dumps(models),

@@ -32,6 +32,7 @@ from services.router.io.records import Records
 from services.router.io.registry import Registry
 from services.router.io.relaying import RelayServicer
 from services.router.io.repeating import Repeating
+from services.router.io.resolving import Resolving
 from services.router.io.session_notes import SessionNotes
 from services.router.io.sources import LeaseSource, StaticSource
 from services.router.metrics import RouterMetrics
@@ -44,6 +45,7 @@ from streamway.following import ReaderPorts
 from streamway.journal import Follower
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.memory import MemoryWatch
+from streamway.models.watching import ModelsWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.start import StartError
@@ -90,6 +92,7 @@ class RouterApp:
         self._clock = clock or SystemClock()
         self._metrics_registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._metrics_registry)
+        self._models = ModelsWatch(shared, self._metrics_registry)
         self._memory = MemoryWatch(settings.memory_watermark, self._metrics_registry)
         self._metrics = RouterMetrics(self._metrics_registry)
         self._scope = TaskScope("router")
@@ -227,10 +230,8 @@ class RouterApp:
             *(registry, strategy, notes, journal, locator, books, clock, metrics, breakers),
             expected_output_tokens=settings.expected_output_tokens,
         )
-        caching = Caching(
-            *(placing, cache, Records(valkey, self._scope, clock), journal, metrics), settings.cache_prompt_limit_bytes
-        )
-        admitting = self._admitting(caching, quotas, journal, locator, books)
+        records = Records(valkey, self._scope, clock)
+        admitting = self._admitting(placing, registry, cache, records, quotas, journal, locator, books)
         servicer = RouterServicer(
             admitting,
             registry,
@@ -239,6 +240,7 @@ class RouterApp:
             ports,
             self._scope,
             metrics,
+            self._models,
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
         )
@@ -251,7 +253,7 @@ class RouterApp:
         await self._serve(server)
         runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
         runs |= {"tenants": self._tenants.run(), "quotas": quotas.run(), "memory": self._memory.run()}
-        runs |= {"reclaiming": reclaiming.run(), "breakers": breakers.run()}
+        runs |= {"reclaiming": reclaiming.run(), "breakers": breakers.run(), "models": self._models.run()}
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
         self._stack.push_async_callback(lease.release)
         await server.serving(True)
@@ -259,11 +261,21 @@ class RouterApp:
         _log.info("router_ready", id=settings.id, address=self.address)
 
     def _admitting(
-        self, caching: Caching, quotas: Quotas, journal: Journal, locator: Locator, books: Books
+        self,
+        placing: Placing,
+        registry: Registry,
+        cache: CacheClient,
+        records: Records,
+        quotas: Quotas,
+        journal: Journal,
+        locator: Locator,
+        books: Books,
     ) -> Admitting:
-        """How a generation is opened, outermost first: Admitting → Repeating → Attaching → Metering → Caching → Placing."""
+        """How a generation is opened: Admitting → Repeating → Attaching → Metering → Resolving → Caching → Placing."""
         settings, clock = self._settings, self._clock
-        metering = Metering(caching, quotas, settings.expected_output_tokens)
+        caching = Caching(placing, cache, records, journal, self._metrics, settings.cache_prompt_limit_bytes)
+        resolving = Resolving(caching, self._models, registry, clock, self._metrics)
+        metering = Metering(resolving, quotas, settings.expected_output_tokens)
         table = KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__)
         attaching = Attaching(metering, journal, locator, table, clock, settings.idempotency_ttl_s)
         return Admitting(

@@ -1,8 +1,9 @@
 """What the router's parts need from one another and from outside.
 
-Opening a generation is one port, implemented in layers that are stacked in `app.py`:
+Opening a generation is one port, implemented in layers that are stacked in `app.py`. Each may answer or refuse by itself, or ask
+the next:
 
-    Admitting → Repeating → Attaching → Metering → Caching → Placing        each may answer or refuse by itself, or ask the next
+    Admitting → Repeating → Attaching → Metering → Resolving → Caching → Placing
 """
 
 from __future__ import annotations

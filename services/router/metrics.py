@@ -16,6 +16,17 @@ class RouterMetrics:
             ["branch", "reason"],
             registry=registry,
         )
+        self.choices = Counter(
+            "streamway_router_choices",
+            "Looks at a choice between a large and a small model, by why one of them was preferred.",
+            ["why"],
+            registry=registry,
+        )
+        self.fallbacks = Counter(
+            "streamway_router_model_fallbacks",
+            "Generations that a model took for another one that could not.",
+            registry=registry,
+        )
         self.admissions = Counter(
             "streamway_router_admissions",
             "Generations asked for, by outcome: admitted, or the reason of the refusal.",

@@ -20,6 +20,7 @@ from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
 from streamway.errors import InvalidArgument, from_status
 from streamway.following import ReaderPorts
+from streamway.models.watching import ModelsWatch
 from streamway.rpc import caller
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
@@ -41,6 +42,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         ports: ReaderPorts,
         scope: TaskScope,
         metrics: RouterMetrics,
+        models: ModelsWatch,
         *,
         outbox_limit_bytes: int,
         heartbeat_s: float,
@@ -52,6 +54,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._ports = ports
         self._scope = scope
         self._metrics = metrics
+        self._models = models
         self._outbox_limit_bytes = outbox_limit_bytes
         self._heartbeat_s = heartbeat_s
         self._connections: set[Connection] = set()
@@ -135,8 +138,8 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     async def ListModels(  # noqa: N802
         self, request: router_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.ListModelsResponse:
-        """What ready workers serve."""
-        return router_pb2.ListModelsResponse(models=served_models(self._registry.all()))
+        """What ready workers serve, and what else it may be asked for as."""
+        return router_pb2.ListModelsResponse(models=served_models(self._registry.all(), self._models.routing))
 
     async def GetGeneration(  # noqa: N802
         self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]

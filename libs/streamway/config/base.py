@@ -30,8 +30,10 @@ SERVICE_PREFIXES: Final = {
     "client": "STREAMWAY_CLIENT_",
 }
 CONFIG_VARIABLE: Final = "STREAMWAY_CONFIG"
-# The section of streamway.yaml that is no settings class; `streamway.tenancy` reads it, and reads it again when it changes.
+# A section of streamway.yaml that is no settings class; `streamway.tenancy` reads it, and reads it again when it changes.
 TENANCY_SECTION: Final = "tenancy"
+# The same of `streamway.models`.
+MODELS_SECTION: Final = "models"
 _S = TypeVar("_S", bound="ServiceSettings")
 
 
@@ -103,7 +105,7 @@ def file_sections() -> Mapping[str, Any]:
         raise StartError(f"the configuration {path} is not UTF-8 text; check {CONFIG_VARIABLE}") from None
     except ValueError as problem:
         raise StartError(f"{path} is not YAML: {problem}") from None
-    known = ["shared", *SERVICE_PREFIXES, TENANCY_SECTION]
+    known = ["shared", *SERVICE_PREFIXES, TENANCY_SECTION, MODELS_SECTION]
     if not isinstance(content, dict) or not all(isinstance(part, dict | None) for part in content.values()):
         raise StartError(f"{path} must be a mapping of sections: {', '.join(known)}")
     unknown = set(content) - set(known)

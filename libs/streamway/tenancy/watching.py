@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from streamway.config import SharedSettings
 from streamway.config.base import config_file
+from streamway.config.fingerprint import fingerprint
 from streamway.runtime.start import StartError
 from streamway.runtime.threads import in_thread
 from streamway.tenancy.loading import load_tenancy
@@ -20,8 +21,6 @@ from streamway.tenancy.model import Tenancy
 _log = structlog.get_logger("tenancy")
 # A file that is refused may be good without having changed: what it names has come meanwhile.
 _AGAIN_AFTER: Final = 10
-
-_Print = tuple[tuple[str, int, int, int], ...]
 
 
 class TenancyWatch:
@@ -51,7 +50,7 @@ class TenancyWatch:
                 self._reloads.labels(outcome)
             self._tenants = Gauge("streamway_tenants", "Tenants that have a row.", registry=registry)
         # Before reading: what changes meanwhile differs from it at the next look.
-        self._seen = _fingerprint(self._paths(()))
+        self._seen = fingerprint(self._paths(()))
         self.tenancy = self._load(None)
         self._refused = ""
         self._looks_since_refusal = 0
@@ -65,7 +64,7 @@ class TenancyWatch:
 
     async def look(self) -> bool:
         """Looks once. True when something else counts now."""
-        seen = _fingerprint(self._paths(self.tenancy.files))
+        seen = fingerprint(self._paths(self.tenancy.files))
         if seen == self._seen:
             self._looks_since_refusal += 1
             if not self._refused or self._looks_since_refusal < _AGAIN_AFTER:
@@ -114,16 +113,3 @@ class TenancyWatch:
     def _count(self) -> None:
         if self._tenants is not None:
             self._tenants.set(len(self.tenancy.tenants))
-
-
-def _fingerprint(paths: Sequence[Path]) -> _Print:
-    """Changes whenever a file is written or replaced, also behind a symbolic link."""
-    found = []
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:
-            found.append((str(path), 0, 0, 0))
-        else:
-            found.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
-    return tuple(found)

@@ -45,10 +45,12 @@ class ModelsSurface:
             "id": model.name,
             "object": "model",
             "created": self._since,
-            "owned_by": "streamway",
+            "owned_by": "streamway-alias" if model.stands_for else "streamway",
             "workers": model.workers,
             "slots": model.slots,
         }
+        if model.stands_for:
+            shown["stands_for"] = list(model.stands_for)
         if model.context_tokens:
             shown["context_tokens"] = model.context_tokens
         return shown

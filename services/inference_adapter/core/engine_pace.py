@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.inference_adapter.core.first_tokens import FirstTokens
+
 _NEW: Final = 0.1  # weight of each new measurement
 # A short prompt's time to the first token is mostly not its tokens'.
 _LEAST_TOKENS: Final = 32
@@ -15,6 +17,7 @@ class EnginePace:
     def __init__(self) -> None:
         self.prefill_ms = 0.0
         self.slot_ms = 0.0
+        self.first_tokens = FirstTokens()
         # Follows the fastest first tokens of late: no answer can be expected sooner.
         self.least_first_token_s = 0.0
 

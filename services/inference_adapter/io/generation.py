@@ -214,8 +214,9 @@ class Generation:
             if self.over:
                 return
             self._flowing = True
-            self._first_at = self._place.clock.monotonic()
-            self._place.metrics.first_token.observe(self._waited_s())
+            self._first_at, waited_s = self._place.clock.monotonic(), self._waited_s()
+            self._place.metrics.first_token.observe(waited_s)
+            self._place.pace.first_tokens.note(self.request.model, waited_s, self._first_at)
             numbering.piece(choice, text, raw_delta, finish_reason, token_ids)
             self._place.flusher.now(self)
             return

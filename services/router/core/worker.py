@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # What a worker says of itself is believed up to these: one that lies must not make the arithmetic of all others senseless.
 _MOST_SLOTS = 65_536
@@ -16,10 +17,11 @@ _MOST_SLOT_MS = 3_600_000.0
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model of a worker. `context_tokens` 0: unknown."""
+    """A model of a worker. `context_tokens` 0: unknown. `first_token_ms`: the P99 of the last minute; 0: unknown."""
 
     name: str
     context_tokens: int
+    first_token_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Worker:
     `load_tokens` are its estimated tokens in flight at `reported_ms` (Unix ms, the worker's clock). `tasks` are the entries
     of its lanes at `polled_ms` (Unix ms, ours): unread, waiting and running ones of every router. `prefill_ms` is its time for a
     prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; `preload_depth`
-    how many tasks it takes beyond its slots; 0: not known.
+    how many tasks it takes beyond its slots; 0: not known. `kv_used`: 0 … 1, 0 also where its engine does not say.
     """
 
     id: str
@@ -45,6 +47,7 @@ class Worker:
     prefill_ms: float = 0.0
     slot_ms: float = 0.0
     preload_depth: int = 0
+    kv_used: float = 0.0
 
     @property
     def state(self) -> str:
@@ -64,7 +67,7 @@ class Worker:
         return cls(
             id=id_,
             address=fields["address"],
-            models=tuple(ServedModel(str(row["name"]), int(row.get("context_tokens") or 0)) for row in models),
+            models=tuple(_served(row) for row in models),
             slots=int(_number(fields["slots"], 1, _MOST_SLOTS)),
             load_tokens=int(_number(fields.get("load_tokens"), 0, _MOST_TOKENS)),
             draining=fields.get("draining") == "1",
@@ -73,10 +76,16 @@ class Worker:
             prefill_ms=_number(fields.get("prefill_ms"), 0, _MOST_PREFILL_MS),
             slot_ms=_number(fields.get("slot_ms"), 0, _MOST_SLOT_MS),
             preload_depth=int(_number(fields.get("preload_depth"), 0, _MOST_SLOTS)),
+            kv_used=_number(fields.get("kv_used"), 0, 1),
         )
 
 
-def _number(said: str | None, least: float, most: float) -> float:
+def _served(row: Mapping[str, Any]) -> ServedModel:
+    first_token_ms = _number(row.get("first_token_ms"), 0, _MOST_SLOT_MS)
+    return ServedModel(str(row["name"]), int(row.get("context_tokens") or 0), first_token_ms)
+
+
+def _number(said: str | float | None, least: float, most: float) -> float:
     """What was said, within what can be; nothing counts as 0. Raises ValueError for what is no number."""
     number = float(said or 0)
     if math.isnan(number):

@@ -84,6 +84,7 @@ class StaticSource:
             load_tokens=load.load_tokens,
             prefill_ms=load.prefill_ms,
             slot_ms=load.slot_ms,
+            kv_used=min(1.0, max(0.0, load.kv_used)),
             draining=load.draining,
             healthy=load.engine.healthy,
             reported_ms=self._clock.unix() * 1000,

@@ -14,6 +14,7 @@ from services.supervisor.core.plan import MODULES
 from services.supervisor.io.configuration import effective
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings, load
+from streamway.models import ModelRouting, load_models
 from streamway.runtime.process import StartError
 from streamway.tenancy import Tenancy, load_tenancy
 
@@ -78,8 +79,14 @@ async def _ask_all() -> tuple[dict[str, Any], dict[str, str]]:
                 settings["tenancy"] = _shown(tenancy)
         except StartError as problem:
             complaints["tenancy"] = str(problem)
+    try:
+        routing = load_models()
+        if routing != ModelRouting():
+            settings["models"] = asdict(routing)
+    except StartError as problem:
+        complaints["models"] = str(problem)
     async with asyncio.TaskGroup() as group:
         for kind, module in MODULES.items():
             group.create_task(ask(kind, module))
-    order = ["shared", "up", *MODULES, "tenancy"]
+    order = ["shared", "up", *MODULES, "tenancy", "models"]
     return {name: settings[name] for name in order if name in settings}, complaints
