@@ -17,11 +17,11 @@ import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 from redis.exceptions import RedisError
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.memory import Memory
 from services.inference_adapter.core.preload import PreloadDepth
+from services.inference_adapter.core.warming import Load
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.books import Books
@@ -36,10 +36,12 @@ from services.inference_adapter.io.generation import Workplace
 from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.lane_loop import LaneLoop
 from services.inference_adapter.io.peers import Peers
+from services.inference_adapter.io.registration import Registration
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.servicer import InferenceServicer
 from services.inference_adapter.settings import AdapterSettings
+from services.inference_adapter.warmth import make_turns
 from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.lanes import LaneReader, own_lanes, pool_lanes
@@ -47,7 +49,6 @@ from streamway.memory import MemoryWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.ids import new_epoch
-from streamway.runtime.process import StartError
 from streamway.runtime.tasks import TaskScope
 from streamway.telemetry import tracing
 from streamway.telemetry.operations import OperationsServer
@@ -60,8 +61,6 @@ _log = structlog.get_logger("adapter")
 
 # How often deadlines and silent readers are looked at.
 _TICK_S = 0.1
-# How long registering may take before the start is given up.
-_REGISTER_S = 10.0
 
 
 class Adapter:
@@ -77,6 +76,8 @@ class Adapter:
         self._stack = AsyncExitStack()
         self._scope = TaskScope("adapter")
         self._waiting_for = "starting"
+        # Whoever has the KV of an earlier life in mind sees that it is gone.
+        self._began_ms = int(self._clock.unix() * 1000)
         self._draining = False
         self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._registry)
@@ -121,10 +122,11 @@ class Adapter:
     async def drain(self) -> None:
         """Tells everybody, takes what routers still send until they have noticed, and lets accepted work end."""
         self._draining = self._servicer.draining = True
+        self._turns.stop()
         self._waiting_for = "draining"
         self._lane_loop.leave_the_pool()
         await self._server.serving(False)
-        await self._renew_lease()
+        await self._registration.tell()
         _log.info("draining", running=self._worker.window.running, queued=self._worker.window.waiting)
         drain = Drain(self._worker, self._lane_loop, self._directory, self._clock)
         await drain.wait(self._settings.drain_notice_s, self._settings.drain_grace_s)
@@ -163,10 +165,11 @@ class Adapter:
         self._work_task = self._scope.spawn(self._work(), "work")
 
         self._waiting_for = "registering"
-        self._lease = Lease(valkey, self._clock, "worker", settings.worker, self._lease_fields, settings.lease_s)
-        await self._register()
-        stack.push_async_callback(self._lease.release)
-        hold = self._scope.spawn(self._lease.hold(), "lease")
+        lease = Lease(valkey, self._clock, "worker", settings.worker, self._lease_fields, settings.lease_s)
+        self._registration = Registration(lease, settings.worker)
+        await self._registration.enter()
+        stack.push_async_callback(self._registration.leave)
+        hold = self._scope.spawn(self._registration.hold(), "lease")
         stack.callback(hold.cancel)
         await self._server.serving(True)
         self._waiting_for = ""
@@ -184,6 +187,7 @@ class Adapter:
         )
         flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
         self._stack.callback(flusher.close)
+        self._turns = make_turns(settings, valkey, self._backend, clock, metrics, self._warmable)
         place = Workplace(
             settings.worker,
             self._backend,
@@ -195,6 +199,7 @@ class Adapter:
             new_epoch,
             settings.flush_units,
             settings.token_gap_s,
+            self._turns,
         )
         window = window_of(settings, self._backend.info().slots)
         lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
@@ -295,6 +300,13 @@ class Adapter:
     def _models(self) -> list[str]:
         return [model.name for model in self._backend.info().models]
 
+    def _warmable(self) -> Load | None:
+        """How busy the worker is; None while it is to be left alone."""
+        if self._draining or self._waiting_for or not self._monitor.healthy:
+            return None
+        window = self._worker.window
+        return Load(window.running, window.waiting, window.slots, self._monitor.load.kv_used)
+
     def _lease_fields(self) -> dict[str, str]:
         info, window, load = self._backend.info(), self._worker.window, self._monitor.load
         now, waits = self._clock.monotonic(), self._pace.first_tokens
@@ -321,34 +333,15 @@ class Adapter:
             "draining": "1" if self._draining else "0",
             "engine": info.kind,
             "healthy": "1" if self._monitor.healthy else "0",
+            "began_ms": str(self._began_ms),
             "reported_ms": str(int(self._clock.unix() * 1000)),
         }
-
-    async def _register(self) -> None:
-        try:
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type((RedisError, OSError)),
-                wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
-                stop=stop_after_delay(_REGISTER_S),
-                reraise=True,
-            ):
-                with attempt:
-                    await self._lease.renew()
-        except (RedisError, OSError) as problem:
-            raise StartError(
-                f"worker {self._settings.worker} cannot register in Valkey ({type(problem).__name__}); see its log"
-            ) from None
-
-    async def _renew_lease(self) -> None:
-        try:
-            await self._lease.renew()
-        except (RedisError, OSError) as problem:
-            _log.warning("drain_not_announced", problem=type(problem).__name__)
 
     async def _write_the_rest(self) -> None:
         """What ended last must not look unfinished after a restart."""
         try:
             await self._books.write()
+            await self._turns.write()
         except (RedisError, OSError) as problem:
             _log.warning("tasks_left_pending", problem=type(problem).__name__)
 
@@ -359,6 +352,7 @@ class Adapter:
             group.create_task(self._lane_loop.run(), name="lanes")
             group.create_task(self._reclaimer.run(), name="reclaimer")
             group.create_task(self._monitor.run(), name="engine-monitor")
+            group.create_task(self._turns.run(), name="turns")
             group.create_task(self._tick(), name="tick")
             group.create_task(self._tenants.run(), name="tenants")
             group.create_task(self._memory.run(), name="memory")

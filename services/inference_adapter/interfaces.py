@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from services.inference_adapter.core.memory import Transcript
 from streamway.errors import StreamwayError
 from streamway.journal.answer import ChoiceSoFar
 from streamway.v1 import common_pb2
@@ -78,6 +79,20 @@ class EngineCall(Protocol):
 
     def abort(self) -> None:
         """Stops it at once and frees its slot; idempotent. The sink is not called any more."""
+        ...
+
+
+class Turns(Protocol):
+    """Who wants to know of the engine's real work, off the token path. Neither call raises or blocks."""
+
+    def began(self, request: common_pb2.GenerationRequest) -> None:
+        """The engine is about to be called."""
+        ...
+
+    def finished(
+        self, request: common_pb2.GenerationRequest, transcript: Transcript, usage: common_pb2.Usage | None
+    ) -> None:
+        """The engine has said all; the transcript may get its last events a little later."""
         ...
 
 

@@ -58,6 +58,26 @@ class AdapterMetrics:
         self._flush_generations = Histogram(
             "streamway_flush_generations", "Generations flushed in one tick.", buckets=_UNITS, registry=registry
         )
+        self.warmed_prefixes = Counter(
+            "streamway_warmed_prefixes", "Prefixes computed ahead of requests, by kind.", ["kind"], registry=registry
+        )
+        self.warmed_tokens = Counter(
+            "streamway_warmed_tokens",
+            "Prompt tokens computed for them; what was in KV does not count.",
+            registry=registry,
+        )
+        self.warm_hits = Counter(
+            "streamway_warm_hits",
+            "Warmed prefixes that a real request found in KV, by kind; each counts once.",
+            ["kind"],
+            registry=registry,
+        )
+        self.warm_cut = Counter(
+            "streamway_warm_cut",
+            "Warming calls without a result, by reason: real work came, or the engine failed.",
+            ["reason"],
+            registry=registry,
+        )
         self._registry = registry
 
     def flushed(self, generations: int, units: int) -> None:

@@ -208,6 +208,35 @@ class AdapterSettings(ServiceSettings):
         description="Ids of forgotten and of cancelled generations that are remembered at most.",
     )
 
+    session_s: float = Field(
+        default=600.0,
+        ge=1,
+        le=86_400,
+        description="Seconds that the snapshot of a session outlives its last turn.",
+    )
+    session_bytes: int = Field(
+        default=256 * 1024,
+        ge=0,
+        le=8 * _MIB,
+        description="Most bytes of a session's context in its snapshot, compressed; of a larger one only the sizes are kept.",
+    )
+    warm: bool = Field(
+        default=True,
+        description="Whether an idle worker computes system prompts and the contexts of sessions that will come to it ahead.",
+    )
+    warm_share: float = Field(
+        default=0.2, gt=0, le=1, description="Share of the time that this may take, 0 … 1: that of the prefill rate."
+    )
+    warm_load: float = Field(
+        default=0.7, gt=0, le=1, description="Share of slots or KV in use above which nothing is computed ahead."
+    )
+    warm_prompts: int = Field(
+        default=8,
+        ge=0,
+        le=64,
+        description="System prompts that a worker computes ahead when it starts, for each model.",
+    )
+
     @property
     def operations(self) -> int:
         """The port of health and metrics."""

@@ -16,6 +16,7 @@ from services.router.core.key_table import KeyTable
 from services.router.core.ledger import Ledger
 from services.router.core.strategy import Strategy, StrategyOptions, make_strategy
 from services.router.io.admitting import Admitting
+from services.router.io.arrivals import Arrivals
 from services.router.io.attaching import Attaching
 from services.router.io.books import Books
 from services.router.io.breaker_board import BreakerBoard
@@ -253,7 +254,9 @@ class RouterApp:
         await self._serve(server)
         runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
         runs |= {"tenants": self._tenants.run(), "quotas": quotas.run(), "memory": self._memory.run()}
+        arrivals = Arrivals(link, registry, strategy, clock, every_s=poll_s, ttl_s=settings.session_ttl_s)
         runs |= {"reclaiming": reclaiming.run(), "breakers": breakers.run(), "models": self._models.run()}
+        runs |= {"arrivals": arrivals.run()}
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
         self._stack.push_async_callback(lease.release)
         await server.serving(True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from contextlib import AsyncExitStack
+
 import pytest
 from redis.asyncio import Redis
 
+from services.router.core.ring import Ring
 from streamway.lanes import request_of
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
-from tests.support.router_mesh import Mesh, ask, mesh, until
+from tests.support.router_mesh import Mesh, Worker, ask, mesh, until
 from tests.support.valkey_server import ValkeyServer
 
 # About 2,000 tokens: a quarter of a second of prefill.
@@ -117,3 +122,44 @@ async def test_each_strategy_says_where_its_worker_stands(
         assert {accepted.route for accepted in told} == routes
         workers = {accepted.worker for accepted in told}
         assert len(workers) == (3 if strategy == "least_loaded" else 1)
+
+
+async def test_a_new_worker_is_told_of_the_sessions_that_will_come_to_it(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    roomy = {"slots": "200"}
+    async with (
+        mesh(valkey, valkey_server.url, workers=2, poll_s=0.05, worker_fields=roomy) as made,
+        AsyncExitStack() as stack,
+    ):
+        sessions = [
+            (await _opened(made, ask("hello", session=str(number), tenant="t"))).session for number in range(60)
+        ]
+        blocking = Redis.from_url(valkey_server.url, single_connection_client=True)
+        stack.push_async_callback(blocking.aclose)
+        new = Worker(valkey, blocking, "new", made.shared, began_ms="5", **roomy)
+        await new.start()
+        stack.push_async_callback(new.stop)
+
+        async def told() -> list[list[str]]:
+            return [json.loads(member) for member in await valkey.zrange(keys.arrivals("new"), 0, -1)]
+
+        async with asyncio.timeout(10):
+            while not await told():
+                await asyncio.sleep(0.02)
+        coming = await told()
+        ring = Ring({"w0", "w1", "new"})
+        assert {tuple(one) for one in coming} == {
+            ("t", "m", session) for session in sessions if next(ring.walk(session)) == "new"
+        }
+        assert 0 < await valkey.pttl(keys.arrivals("new")) <= 600_000
+        # It takes them out; the same life is not told again, the next one is.
+        await valkey.delete(keys.arrivals("new"))
+        await asyncio.sleep(0.3)
+        assert not await told()
+        new.fields["began_ms"] = "6"
+        await new.lease.renew()
+        async with asyncio.timeout(10):
+            while not await told():
+                await asyncio.sleep(0.02)
+        assert sorted(await told()) == sorted(coming)

@@ -57,8 +57,23 @@ def idempotency(tenant: str, digest: str) -> str:
 
 
 def session(tenant: str, session_key: str) -> str:
-    """Hash with what is known of a tenant's session: where its KV is, by model."""
+    """Hash with what is known of a tenant's session, by model. Fields `place:` are the routers', others the workers'."""
     return f"sw:session:{{{tenant}/{session_key}}}"
+
+
+def prompts(tenant: str, model: str, window: int) -> str:
+    """Sorted set of the system prompts that a tenant's requests began with in a window of time, by how many."""
+    return f"sw:prompts:{{{tenant}/{model}}}:{window}"
+
+
+def prompted(model: str, window: int) -> str:
+    """Sorted set of the tenants that `prompts` has something of, by how many requests."""
+    return f"sw:prompted:{{{model}}}:{window}"
+
+
+def arrivals(worker: str) -> str:
+    """Sorted set of the sessions that will come to a worker with their next turn, by the Unix millisecond that was seen."""
+    return f"sw:arrivals:{{{worker}}}"
 
 
 def quota(tenant: str) -> str:

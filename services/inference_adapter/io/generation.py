@@ -11,7 +11,7 @@ import structlog
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.memory import Memory, Transcript
 from services.inference_adapter.core.numbering import Numbering
-from services.inference_adapter.interfaces import Backend, EngineCall
+from services.inference_adapter.interfaces import Backend, EngineCall, Turns
 from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.metrics import AdapterMetrics
 from streamway.errors import Cancelled, Internal, StreamwayError, TokenGap, to_status
@@ -43,6 +43,7 @@ class Workplace:
     new_epoch: Callable[[int], int]
     flush_units: int
     token_gap_s: float
+    turns: Turns
 
 
 class Generation:
@@ -149,6 +150,7 @@ class Generation:
             self._gave_up(TokenGap(self._place.worker, gap_s))
 
     def _call_engine(self, so_far: ChoiceSoFar | None) -> None:
+        self._place.turns.began(self.request)
         token = current.set(self._context)
         self._called_at = self._place.clock.monotonic() if so_far is None else 0.0
         try:
@@ -235,6 +237,8 @@ class Generation:
             self.used_tokens = usage.prompt_tokens - usage.cached_prompt_tokens + usage.completion_tokens
         self._numbering.finished(usage)
         self._end("finished")
+        if usage is None or not usage.estimated:
+            self._place.turns.finished(self.request, self.transcript, usage)
 
     def failed(self, error: StreamwayError) -> None:
         """The engine refused or broke."""

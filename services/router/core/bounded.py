@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from services.router.core.decision import Branch, Candidate, Decision, Reason, Wanted
+from services.router.core.moves import Home
 from services.router.core.pace import Pace
 from services.router.core.pool import Pool
 from services.router.core.sessions import Sessions, Stay
@@ -134,6 +135,13 @@ class Bounded:
             home = stay.home
         tokens = wanted.tokens
         return self._sessions.placed(wanted.tenant, wanted.model, wanted.session, home, decision.worker, tokens, now)
+
+    def homes(self, pool_of: Callable[[str], Pool | None], most: int) -> Iterator[Home]:
+        """By the order of each session's workers."""
+        for tenant, model, session in self._sessions.newest(most):
+            pool = pool_of(model)
+            if pool is not None and len(pool):
+                yield Home(tenant, model, session, next(self._order(model, pool).walk(session)))
 
     def _look_back(self, question: _Question) -> Decision | None:
         """Whether a session goes on where it was, or comes home from there; None: where it was does not matter."""

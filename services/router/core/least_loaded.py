@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from services.router.core.decision import Decision, Wanted
+from services.router.core.moves import Home
 from services.router.core.pool import Pool
 from services.router.core.sessions import Stay
 
@@ -29,6 +32,10 @@ class LeastLoaded:
     def placed(self, wanted: Wanted, decision: Decision, now: float) -> Stay | None:
         """Of no use here."""
         return None
+
+    def homes(self, pool_of: Callable[[str], Pool | None], most: int) -> Iterator[Home]:
+        """Nobody's home can be told ahead."""
+        return iter(())
 
     def keep_only(self, models: set[str], workers: set[str]) -> None:
         """Of no use here."""

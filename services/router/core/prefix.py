@@ -10,13 +10,14 @@ of its bytes chained to the name before, so that equal names mean equal beginnin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import xxhash
 
 from services.router.core.bounded import has_room
 from services.router.core.decision import Branch, Candidate, Decision, Reason, Wanted
+from services.router.core.moves import Home
 from services.router.core.pool import Pool
 from services.router.core.sessions import Stay
 from streamway.v1 import common_pb2
@@ -146,6 +147,10 @@ class PrefixAffinity:
         if decision.worker:
             self._index.note(wanted.blocks, decision.worker)
         return None
+
+    def homes(self, pool_of: Callable[[str], Pool | None], most: int) -> Iterator[Home]:
+        """Nobody's home can be told ahead."""
+        return iter(())
 
     def keep_only(self, models: set[str], workers: set[str]) -> None:
         """Forgets workers that are gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import islice
 
 
 @dataclass(slots=True)
@@ -73,6 +74,10 @@ class Sessions:
         """What another router knows of a session that is unknown here."""
         self._stays.setdefault((tenant, model, session), stay)
         self._shrink(stay.at)
+
+    def newest(self, most: int) -> list[tuple[str, str, str]]:
+        """Tenant, model and key of the sessions that were placed last, the latest first."""
+        return list(islice(reversed(self._stays), most))
 
     def _shrink(self, now: float) -> None:
         stays = self._stays

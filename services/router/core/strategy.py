@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from services.router.core.bounded import Bounded
 from services.router.core.decision import Decision, Wanted
 from services.router.core.least_loaded import LeastLoaded
+from services.router.core.moves import Home
 from services.router.core.pace import Pace
 from services.router.core.pool import Pool
 from services.router.core.prefix import PrefixAffinity, PrefixIndex
@@ -41,6 +42,11 @@ class Strategy(Protocol):
 
     def placed(self, wanted: Wanted, decision: Decision, now: float) -> Stay | None:
         """The request goes where it was decided. Returns where its session is now, where sessions are remembered."""
+        ...
+
+    def homes(self, pool_of: Callable[[str], Pool | None], most: int) -> Iterator[Home]:
+        """Where the sessions that were placed last will go with their next turn, as far as that can be told: the latest first,
+        at most so many. Each holds for the workers there are when it is asked for."""
         ...
 
     def keep_only(self, models: set[str], workers: set[str]) -> None:

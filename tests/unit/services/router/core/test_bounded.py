@@ -235,6 +235,16 @@ def test_e2_sessions_move_to_a_new_worker_at_a_paced_rate_and_others_stay_with_t
         now += 1.0
 
 
+def test_homes_are_told_ahead_those_of_the_latest_turns_first() -> None:
+    strategy = _strategy()
+    pool, _ = _moving(strategy, 20)
+    ring = Ring(pool.sizes)
+    homes = list(strategy.homes({"m": pool}.get, 15))
+    assert [home.session for home in homes] == [f"session-{number}" for number in range(19, 4, -1)]
+    assert all(home.worker == next(ring.walk(home.session)) for home in homes)
+    assert list(strategy.homes({}.get, 15)) == []
+
+
 def test_who_must_move_is_not_held_back() -> None:
     strategy = _strategy(per_s=1)
     pool, movers = _moving(strategy, 300)
