@@ -254,9 +254,12 @@ class RouterApp:
         await self._serve(server)
         runs = {"follower": follower.run(), "registry": registry.run(), "caches": cache.run(), "lease": lease.hold()}
         runs |= {"tenants": self._tenants.run(), "quotas": quotas.run(), "memory": self._memory.run()}
-        arrivals = Arrivals(link, registry, strategy, clock, every_s=poll_s, ttl_s=settings.session_ttl_s)
-        runs |= {"reclaiming": reclaiming.run(), "breakers": breakers.run(), "models": self._models.run()}
-        runs |= {"arrivals": arrivals.run()}
+        runs |= {
+            "reclaiming": reclaiming.run(),
+            "breakers": breakers.run(),
+            "models": self._models.run(),
+            "arrivals": Arrivals(link, registry, strategy, clock, poll_s, settings.session_ttl_s).run(),
+        }
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
         self._stack.push_async_callback(lease.release)
         await server.serving(True)

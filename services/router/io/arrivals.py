@@ -28,7 +28,7 @@ class Arrivals:
     """Looks for sessions of new workers as often as the registry looks for workers."""
 
     def __init__(
-        self, link: Link, registry: Registry, strategy: Strategy, clock: Clock, *, every_s: float, ttl_s: float
+        self, link: Link, registry: Registry, strategy: Strategy, clock: Clock, every_s: float, ttl_s: float
     ) -> None:
         self._link = link
         self._registry = registry
