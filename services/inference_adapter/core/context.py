@@ -9,6 +9,7 @@ A context is the JSON of a chat completion's body with nothing but the fields th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -56,16 +57,17 @@ def conversation(request: common_pb2.GenerationRequest, answer: str) -> bytes:
 
 def beginning(request: common_pb2.GenerationRequest) -> bytes:
     """The context that a request shares with others of its tenant; empty when it has none worth the name."""
-    made = _parts(request)
-    if made is None:
-        return b""
-    shaping, messages = made
-    count = 0
-    while count < len(messages) and _role_of(messages[count]) in _SYSTEM:
-        count += 1
-    if not count:
-        return b""
-    context = _encode({"messages": messages[:count], **shaping})
+    if request.openai_body:
+        made = _parts(request)
+        if made is None:
+            return b""
+        shaping, messages = made
+        leading = list(takewhile(lambda message: _role_of(message) in _SYSTEM, messages))
+    else:
+        # What follows may be long, and is not looked at.
+        typed = takewhile(lambda message: message.role in _SYSTEM, request.messages)
+        shaping, leading = {}, [msgspec.Raw(_encode(_typed(message))) for message in typed]
+    context = _encode({"messages": leading, **shaping}) if leading else b""
     return context if len(context) >= LEAST_BYTES else b""
 
 

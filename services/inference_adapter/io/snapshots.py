@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from services.inference_adapter.core.context import conversation, digest, said
 from services.inference_adapter.core.memory import Transcript
-from services.inference_adapter.core.snapshot import CONTEXT, SNAPSHOT, Snapshot, pack, read, unpack
+from services.inference_adapter.core.snapshot import CONTEXT, MOST_CONTEXT_BYTES, SNAPSHOT, Snapshot, pack, read, unpack
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
@@ -23,8 +23,10 @@ _log = structlog.get_logger("adapter")
 
 _PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
-# Turns that wait; beyond that the oldest is not kept: it is an aid, and the session's next turn brings all of it again.
+# What waits, in turns and in bytes of requests and answers; beyond that the oldest is not kept: it is an aid, and the session's
+# next turn brings all of it again.
 _MOST_WAITING: Final = 256
+_MOST_WAITING_BYTES: Final = 4 * MOST_CONTEXT_BYTES
 _AT_ONCE: Final = 16
 
 
@@ -34,6 +36,7 @@ class _Turn:
     transcript: Transcript
     usage: common_pb2.Usage | None
     at_ms: int
+    bytes: int
 
 
 class Snapshots:
@@ -49,7 +52,12 @@ class Snapshots:
         self._ttl_ms = int(ttl_s * 1000)
         self._most_bytes = most_bytes
         self._turns: OrderedDict[tuple[str, str, str], _Turn] = OrderedDict()
+        self._bytes = 0
         self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Turns that wait."""
+        return len(self._turns)
 
     def note(
         self, request: common_pb2.GenerationRequest, transcript: Transcript, usage: common_pb2.Usage | None
@@ -58,10 +66,14 @@ class Snapshots:
         if not request.session or request.durability == common_pb2.DURABILITY_OFF:
             return
         name = (request.tenant, request.model, request.session)
-        self._turns.pop(name, None)
-        self._turns[name] = _Turn(request, transcript, usage, self._now_ms())
-        if len(self._turns) > _MOST_WAITING:
-            self._turns.popitem(last=False)
+        self._drop(name)
+        size = request.ByteSize() + transcript.bytes
+        if size > _MOST_WAITING_BYTES:
+            return
+        self._turns[name] = _Turn(request, transcript, usage, self._now_ms(), size)
+        self._bytes += size
+        while len(self._turns) > _MOST_WAITING or self._bytes > _MOST_WAITING_BYTES:
+            self._drop(next(iter(self._turns)))
         self._wake.set()
 
     async def run(self) -> None:
@@ -93,7 +105,7 @@ class Snapshots:
                 await pipe.execute()
             for name, turn in some:
                 if self._turns.get(name) is turn:
-                    del self._turns[name]
+                    self._drop(name)
 
     async def read(self, tenant: str, model: str, session: str) -> tuple[Snapshot, bytes] | None:
         """A session's snapshot with its context; None when there is none, or an old one. Raises RedisError or OSError."""
@@ -104,6 +116,11 @@ class Snapshots:
         if snapshot is None or not context or digest(context) != snapshot.prefix:
             return None
         return (snapshot, context) if self._now_ms() - snapshot.at_ms < self._ttl_ms else None
+
+    def _drop(self, name: tuple[str, str, str]) -> None:
+        turn = self._turns.pop(name, None)
+        if turn is not None:
+            self._bytes -= turn.bytes
 
     def _put(self, pipe: Any, key: str, model: str, turn: _Turn) -> None:
         request, transcript, usage = turn.request, turn.transcript, turn.usage
