@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
+import logging
 import random
 import secrets
 import statistics
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 from pydantic import SecretStr
 
 from services.inference_adapter.app import Adapter
@@ -176,4 +177,5 @@ if __name__ == "__main__":
     words.add_argument("--turns", type=int, default=3, help="conversations of each kind")
     words.add_argument("--tokens", type=int, default=1500, help="of the first turn's prompt, about")
     words.add_argument("--threads", type=int, default=1, help="of each engine")
-    asyncio.run(functools.partial(main, words.parse_args())())
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    asyncio.run(main(words.parse_args()))
