@@ -12,9 +12,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from services.router.core.fleet import Fleet
+from services.router.core.flights import Flights
 from services.router.core.key_table import KeyTable
 from services.router.core.ledger import Ledger
 from services.router.core.strategy import Strategy, StrategyOptions, make_strategy
+from services.router.interfaces import Opener
 from services.router.io.admitting import Admitting
 from services.router.io.arrivals import Arrivals
 from services.router.io.attaching import Attaching
@@ -22,6 +24,7 @@ from services.router.io.books import Books
 from services.router.io.breaker_board import BreakerBoard
 from services.router.io.cache_client import CacheClient
 from services.router.io.caching import Caching
+from services.router.io.joining import Joining
 from services.router.io.journal import Journal
 from services.router.io.locating import Locator
 from services.router.io.metering import Metering
@@ -221,7 +224,18 @@ class RouterApp:
         )
         quotas = Quotas(journal, clock, metrics, lease_s=settings.quota_lease_s, share=settings.quota_share)
         books = Books(
-            *(ledger, pool, cache, clock, metrics, settings.cache_prompt_limit_bytes, reclaiming.hint, quotas, breakers)
+            *(
+                ledger,
+                pool,
+                cache,
+                clock,
+                metrics,
+                settings.cache_prompt_limit_bytes,
+                reclaiming.hint,
+                quotas,
+                breakers,
+            ),
+            Flights(settings.flights, settings.flight_followers),
         )
         relayed_at = (lambda: self.address) if settings.relays else str
         locator = Locator(journal, registry, books, clock, relayed_at, reclaiming.hint, settings.id)
@@ -277,9 +291,13 @@ class RouterApp:
         locator: Locator,
         books: Books,
     ) -> Admitting:
-        """How a generation is opened: Admitting → Repeating → Attaching → Metering → Resolving → Caching → Placing."""
+        """How a generation is opened, from Admitting, the outermost, to Placing; see `interfaces`."""
         settings, clock = self._settings, self._clock
-        caching = Caching(placing, cache, records, journal, self._metrics, settings.cache_prompt_limit_bytes)
+        limit_bytes = settings.cache_prompt_limit_bytes
+        joining: Opener = placing
+        if settings.flight_followers:
+            joining = Joining(placing, books.flights, journal, locator, self._metrics, limit_bytes)
+        caching = Caching(joining, cache, records, journal, self._metrics, limit_bytes)
         resolving = Resolving(caching, self._models, registry, clock, self._metrics)
         metering = Metering(resolving, quotas, settings.expected_output_tokens)
         table = KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__)

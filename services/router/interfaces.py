@@ -3,7 +3,7 @@
 Opening a generation is one port, implemented in layers that are stacked in `app.py`. Each may answer or refuse by itself, or ask
 the next:
 
-    Admitting → Repeating → Attaching → Metering → Resolving → Caching → Placing
+    Admitting → Repeating → Attaching → Metering → Resolving → Caching → Joining → Placing
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Ask:
     tenant may have, `digest` tells whether another one is the same. `cancelled` (somebody said so) and
     `abandoned` (whoever asked has gone) may be set at any time; the next step then refuses, unless `repeated`: it was asked
     for again, before or after. `cache` is what
-    `Accepted.cache` will say, `allowance` what its tenant has left, `keep` whether the answer is to be stored.
+    `Accepted.cache` will say, `allowance` what its tenant has left, `keep` whether the answer is to be stored,
+    `flight` the key under which others may join it, `failed_leader` what it followed in vain.
     """
 
     request: common_pb2.GenerationRequest
@@ -42,6 +43,8 @@ class Ask:
     cache: str = "off"
     allowance: common_pb2.Allowance | None = None
     keep: bool = False
+    flight: bytes | None = None
+    failed_leader: str = ""
 
     @property
     def unwanted(self) -> bool:
@@ -54,13 +57,14 @@ class Opened:
     """A generation that was taken. `events` begins with `accepted`.
 
     What follows is read at `place`; without one from the channel of `attached_to`, an earlier generation; without that either,
-    `events` is the whole answer. `durable`: there is a channel.
+    `events` is the whole answer. `durable`: there is a channel. `follows`: the generation whose events it has.
     """
 
     events: list[common_pb2.Event]
     place: Place | None
     attached_to: str = ""
     durable: bool = False
+    follows: str = ""
 
 
 class Opener(Protocol):

@@ -27,6 +27,12 @@ class RouterMetrics:
             "Generations that a model took for another one that could not.",
             registry=registry,
         )
+        self.flights = Counter(
+            "streamway_router_flights",
+            "Requests that may share an engine call, by whether they began one (led) or joined one that was running (joined).",
+            ["part"],
+            registry=registry,
+        )
         self.admissions = Counter(
             "streamway_router_admissions",
             "Generations asked for, by outcome: admitted, or the reason of the refusal.",

@@ -247,6 +247,15 @@ class RouterSettings(ServiceSettings):
     cache_prompt_limit_bytes: int = Field(
         default=1024 * 1024, ge=0, description="Larger requests are neither looked up nor stored, in bytes."
     )
+    flight_followers: int = Field(
+        default=256,
+        ge=0,
+        le=100_000,
+        description="Most requests that read along with an identical one that runs; those beyond run for themselves. 0: all do.",
+    )
+    flights: int = Field(
+        default=10_000, ge=1, le=1_000_000, description="Most running generations that others may read along with."
+    )
     reattach_s: float = Field(
         default=1.0,
         gt=0,

@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cache.core.canonical import canonical_form, encode
-from services.cache.core.key import exact_key
+from streamway.cachekey.canonical import canonical_form, encode
+from streamway.cachekey.key import exact_key
 from streamway.v1 import common_pb2
 
 REPOSITORY = Path(__file__).parents[2]
@@ -74,8 +74,8 @@ def test_separators_in_tenant_and_model_never_meet(tenant: str, model: str, cut:
 
 _PROGRAM = """
 import hashlib, json, random, sys
-from services.cache.core.canonical import canonical_form
-from services.cache.core.key import exact_key
+from streamway.cachekey.canonical import canonical_form
+from streamway.cachekey.key import exact_key
 from streamway.v1 import common_pb2
 
 def shuffled(value, draw):

@@ -25,6 +25,7 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
         self.worker = worker
         self.opened: list[common_pb2.GenerationRequest] = []
         self.deliveries: list[int] = []
+        self.failed_leaders: list[str] = []
         self.cancelled: list[str] = []
         self.streams = 0
         self.models = [router_pb2.Model(name="simulated", workers=1, slots=4, context_tokens=4096)]
@@ -140,6 +141,7 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
         if command.HasField("open"):
             self.opened.append(command.open.request)
             self.deliveries.append(command.open.delivery)
+            self.failed_leaders.append(command.open.failed_leader)
             events = self.answer(command.open.request)
             if events:
                 outbox.put_nowait(router_pb2.ConnectResponse(events=events))

@@ -6,7 +6,7 @@
 from streamway.following.cursors import cursor_at
 from streamway.following.ports import Locate, Located, Place, ReaderPorts, ReaderSink
 from streamway.following.reader import GenerationReader
-from streamway.following.records import Record, address_of, read_record
+from streamway.following.records import Record, address_of, read_record, write_follower
 
 __all__ = [
     "GenerationReader",
@@ -19,4 +19,5 @@ __all__ = [
     "address_of",
     "cursor_at",
     "read_record",
+    "write_follower",
 ]

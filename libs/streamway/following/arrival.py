@@ -81,6 +81,11 @@ class Arrival(Question):
         if record is None or record.tenant != at.tenant:
             at.lose(GenerationNotFound(at.generation))
             return False
+        at.shared = at.shared or bool(record.follows or record.shared)
+        if record.follows:
+            at.redirect(record.follows)
+            at.ports.crowd.ask(Arrival(at, self._traveller))
+            return False
         self._record = False
         at.durable = record.durable
         self._worker = "" if record.ended else record.worker

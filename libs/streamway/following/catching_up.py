@@ -58,6 +58,10 @@ class CatchingUp:
         self._sink = sink
         self._after_batch = after_batch
 
+    def redirect(self, generation: str) -> None:
+        """The channel is another generation's."""
+        self._generation = generation
+
     async def run(self, session: Session, wanted: Wanted, announce: Announce | None) -> tuple[Found, Cursor]:
         """Reads to the tail, and says up to which entry it read. `announce` is told once what became of the cursor, unless
         only a worker can know.

@@ -85,6 +85,11 @@ class GenerationReader:
         return self._at.durable
 
     @property
+    def shared(self) -> bool:
+        """Others read the same events, as far as its record told."""
+        return self._at.shared
+
+    @property
     def place(self) -> Place | None:
         """Where it was read last."""
         return self._at.place
@@ -129,9 +134,9 @@ class GenerationReader:
         self._at.ended = True
 
     def cancel(self) -> bool:
-        """Aborts the generation at the worker it was last read from; False when there is none."""
+        """Aborts the generation at the worker it was last read from; False when there is none, or a router must decide."""
         place = self._at.place
-        if place is None:
+        if place is None or self._at.shared:
             return False
         self._at.ports.pool.client(place.address, place.worker).cancel(self._at.generation)
         return True

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability
 from streamway.valkey import keys
-from streamway.valkey.session import Session
+from streamway.valkey.session import Reply, Session
 
+# As long as a record outlives its last change.
+RECORD_TTL_MS: Final = 600_000
 ENDED_STATES: Final = frozenset({"finished", "failed", "cancelled"})
 # Looking it up in protobuf's wrapper costs microseconds, and a resume does it several times.
 _OFF: Final = Durability.DURABILITY_OFF
-_FIELDS: Final = ("state", "worker", "tenant", "model", "session", "durability")
+_FIELDS: Final = ("state", "worker", "tenant", "model", "session", "durability", "follows", "shared")
 
 
 class Record(NamedTuple):
-    """`state` is "queued", "running", "finished", "failed" or "cancelled". `worker` is empty for an answer from the cache."""
+    """`state` is "queued", "running", "finished", "failed" or "cancelled". `worker` is empty for an answer from the cache.
+
+    `follows`: the generation whose channel is read in its place. `shared`: "1" others may follow it, "2" some do.
+    """
 
     state: str
     worker: str
@@ -24,6 +30,8 @@ class Record(NamedTuple):
     model: str
     session: str
     durability: Durability.ValueType
+    follows: str = ""
+    shared: str = ""
 
     @property
     def ended(self) -> bool:
@@ -42,16 +50,35 @@ def record_question(generation: str) -> tuple[str, ...]:
 
 def record_of(row: Sequence[bytes | None]) -> Record | None:
     """What the answer to `record_question` says; None: there is none."""
-    state, worker, tenant, model, session_key, durability = [(value or b"").decode() for value in row]
+    told = [(value or b"").decode() for value in row]
+    state, worker, tenant, model, session_key, durability, follows, shared = told
     if not state:
         return None
     kept = Durability.ValueType(int(durability)) if durability.isdigit() else _OFF
-    return Record(state, worker, tenant, model, session_key, kept)
+    return Record(state, worker, tenant, model, session_key, kept, follows, shared)
 
 
 async def read_record(session: Session, generation: str) -> Record | None:
     """None: there is none. Whoever asks for a tenant must compare it. Raises LinkLost or StoreRefused."""
     return record_of(await session.call(*record_question(generation)))
+
+
+async def write_follower(
+    session: Session, request: common_pb2.GenerationRequest, leader: str, worker: str, ttl_ms: int = RECORD_TTL_MS
+) -> None:
+    """Writes that a generation follows another, and that this one is followed. Raises LinkLost or StoreRefused."""
+    key = keys.generation(request.generation)
+    fields: list[str | bytes | int] = [
+        *("state", "running", "worker", worker, "tenant", request.tenant, "session", request.session),
+        *("model", request.model, "durability", request.durability, "follows", leader),
+    ]
+    session.send(("HSET", key, *fields), _ignore)
+    session.send(("PEXPIRE", key, ttl_ms), _ignore)
+    await session.call("HSET", keys.generation(leader), "shared", "2")
+
+
+def _ignore(_: Reply) -> None:
+    """For replies that change nothing."""
 
 
 async def address_of(session: Session, worker: str) -> str:

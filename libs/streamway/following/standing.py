@@ -36,6 +36,7 @@ class Standing:
         "place",
         "ports",
         "quiet_since",
+        "shared",
         "sink",
         "stuck_at",
         "subscribed_at",
@@ -66,6 +67,8 @@ class Standing:
         self.durable = durable
         self.place: Place | None = None
         self.ended = False
+        # Others read these events too, or they are another's: a router must decide what a cancel comes to.
+        self.shared = False
 
     @property
     def cursor(self) -> Cursor:
@@ -85,6 +88,11 @@ class Standing:
         self.subscribed_at = self.ports.clock()
         client = self.ports.pool.client(place.address, place.worker)
         self.number = client.subscribe(self.generation, self.merger, View.VIEW_LIVE, reader)
+
+    def redirect(self, generation: str) -> None:
+        """Its events are those of another generation."""
+        self.generation = generation
+        self.catching_up.redirect(generation)
 
     def announce(self, resumed: common_pb2.Resumed) -> None:
         """Tells what became of the cursor."""

@@ -18,12 +18,14 @@ RECORD_TTL_MS: Final = 600_000
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A request on its way into a worker's lane. `created_ms` is when it was taken, in Unix milliseconds."""
+    """A request on its way into a worker's lane. `created_ms` is when it was taken, in Unix milliseconds. `shared`: others may
+    follow it."""
 
     request: common_pb2.GenerationRequest
     worker: str
     copy: TaskCopy
     created_ms: int
+    shared: bool = False
 
 
 def commands_of(task: NewTask) -> list[tuple[Argument, ...]]:
@@ -42,6 +44,8 @@ def commands_of(task: NewTask) -> list[tuple[Argument, ...]]:
         *("model", request.model),
         *("durability", int(request.durability)),
         *("created_ms", task.created_ms),
+        *("follows", ""),
+        *("shared", "1" if task.shared else ""),
     )
     ttl_ms = max(RECORD_TTL_MS, request.deadline_unix_ms - task.created_ms)
     return [("HSET", key, *record), ("PEXPIRE", key, ttl_ms), copy_command(task)]

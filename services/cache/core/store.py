@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.cache.core.canonical import NotCanonical, canonical_form
 from services.cache.core.eligibility import StoreRefusal, refuses_read, refuses_store
-from services.cache.core.key import exact_key
 from services.cache.core.lru import LruCache
+from streamway.cachekey.canonical import NotCanonical, canonical_form
+from streamway.cachekey.key import exact_key
 from streamway.v1 import cache_pb2, common_pb2
 
 # Tenants whose counters are kept apart; those of later ones are only in the sum.

@@ -169,6 +169,7 @@ class GenerationJson:
             session=accepted.session,
             cache=accepted.cache,
             attached_to=accepted.attached_to or None,
+            follows=accepted.follows or None,
             lowered_priority=accepted.lowered_priority if accepted.HasField("lowered_priority") else None,
             allowance=rate_limits.of_event(accepted),
             traceparent=traceparent or None,

@@ -45,13 +45,17 @@ class Generation(GenerationFacts):
 
     __slots__ = (
         "__weakref__",
+        "_alone",
         "_cancelled",
         "_clock_timer",
         "_desk",
+        "_follows",
+        "_held",
         "_known",
         "_last",
         "_opened",
         "_reader",
+        "_shared",
         "_source",
         "_tokens",
         "placement",
@@ -68,6 +72,12 @@ class Generation(GenerationFacts):
         # A resumed one is known once it is sure that it is its tenant's.
         self._known = True
         self._cancelled = False
+        # The generation whose events it reads; its own request and `started`, kept until that one's first token.
+        self._follows = ""
+        self._alone: common_pb2.GenerationRequest | None = None
+        self._held: common_pb2.Event | None = None
+        # A cancel must go through a router.
+        self._shared = False
         self._tokens = desk.metrics.tokens
         self._opened = 0.0
         self._clock_timer: asyncio.TimerHandle | None = None
@@ -114,6 +124,9 @@ class Generation(GenerationFacts):
             self.fail(Cancelled())
         else:
             self._stop()
+            if self._shared or (self._source is not None and self._source.shared):
+                # What is read goes on for others.
+                self.fail(Cancelled())
 
     def leave(self) -> None:
         """The client is gone: nothing is read any more. Without grace the generation is cancelled wherever it is."""
@@ -150,7 +163,7 @@ class Generation(GenerationFacts):
     async def touch(self) -> None:
         """A sign of life of a client for which it is paused: a worker ends what nobody reads for longer than its grace."""
         if self.paused and not self.ended and self._source is not None:
-            await touch(self._desk.ports, self.id, self.tenant, self._source)
+            await touch(self._desk.ports, self._follows or self.id, self.tenant, self._source)
 
     def detach(self, error: StreamwayError) -> None:
         """This edge stops. Where it can be resumed elsewhere it goes on without a reader; the others are cancelled."""
@@ -172,8 +185,12 @@ class Generation(GenerationFacts):
         if event.position:
             self._last = Cursor(0, event.position)
         if kind == "accepted":
+            # Its reader was told when it joined another one, which has failed since.
+            again = bool(self._follows)
             self._accepted(event.accepted)
             event.generation = self.id
+            if self.ended or again:
+                return
         self.event(event, kind)
         if kind == "accepted" and not self.follow and not self.ended:
             self.leave()
@@ -193,6 +210,10 @@ class Generation(GenerationFacts):
             self._desk.place_again(self)
 
     def _accepted(self, accepted: common_pb2.Accepted) -> None:
+        self._shared = accepted.shared
+        if accepted.follows:
+            self._alone = self.placement.request
+        self._follows = accepted.follows
         self.placement.request = None
         self.durable = accepted.durability not in _OFF
         if accepted.attached_to and accepted.attached_to != self.id:
@@ -218,6 +239,8 @@ class Generation(GenerationFacts):
 
     def event(self, event: common_pb2.Event, kind: str) -> None:
         """The next event, from worker, channel or router. Per-token path."""
+        if self._alone is not None and not self._joins(event, kind):
+            return
         if kind == "token":
             if self._opened:
                 self._first_token()
@@ -234,7 +257,8 @@ class Generation(GenerationFacts):
 
     def lost(self, error: StreamwayError, delivered_until: int) -> None:
         """Nothing follows: the generation is gone for good, or was never the tenant's."""
-        self.fail(error)
+        if self._alone is None or not self._begin_alone():
+            self.fail(error)
 
     def fail(self, error: StreamwayError) -> None:
         """Ends it with an error that this edge makes; such an event has no position."""
@@ -246,6 +270,33 @@ class Generation(GenerationFacts):
         self._reader.event(common_pb2.Event(generation=self.id, error=problem), "error")
 
     # --- Inside
+
+    def _joins(self, event: common_pb2.Event, kind: str) -> bool:
+        """False: an event of what it follows that its reader need not see, or not yet. What was told must not be told again if
+        that one fails before its first token, and this one is opened anew."""
+        if kind == "started":
+            self._held = event
+            return False
+        if kind == "error" and self._begin_alone():
+            return False
+        if kind in ("token", "finished", "error"):
+            self._alone, held, self._held = None, self._held, None
+            if held is not None:
+                self._reader.event(held, "started")
+        return True
+
+    def _begin_alone(self) -> bool:
+        """What it follows has failed before its first token: it is asked for again, and does not join that one."""
+        request, self._alone, self._held = self._alone, None, None
+        if request is None or self._cancelled or self.ended or self.placement.exhausted:
+            return False
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+        self._last = START
+        self.placement.ask_again(request, self._follows)
+        self._desk.place_again(self)
+        return True
 
     def _resumed(self, event: common_pb2.Event) -> None:
         self._known = True
@@ -259,7 +310,8 @@ class Generation(GenerationFacts):
     def _new_reader(self) -> GenerationReader:
         """From the last event that came from the router: those have no epoch."""
         ports, cursor = self._desk.ports, self._last
-        return GenerationReader(ports, self.id, self.tenant, self, cursor=cursor, durable=self.durable)
+        read = self._follows or self.id
+        return GenerationReader(ports, read, self.tenant, self, cursor=cursor, durable=self.durable)
 
     def _channel_reader(self) -> GenerationReader:
         """What reads the channel; an answer from the cache has none until it is needed."""
@@ -283,7 +335,7 @@ class Generation(GenerationFacts):
         self._cancelled = True
         if self.placement.cancel(self.id):
             return
-        if self._source is None or not self._source.cancel():
+        if self._shared or self._source is None or not self._source.cancel():
             self._desk.cancel_elsewhere(self.id, self.tenant)
 
     def _end(self, outcome: str) -> None:

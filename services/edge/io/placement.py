@@ -22,11 +22,13 @@ _MOST: Final = 8
 class Placement:
     """Which router has a generation. One that is resumed has no request, and is at none."""
 
-    __slots__ = ("_count", "_life", "_link", "request")
+    __slots__ = ("_count", "_life", "_link", "failed_leader", "request")
 
     def __init__(self) -> None:
         # Kept until the mesh has accepted it: then it may be large and is not needed any more.
         self.request: common_pb2.GenerationRequest | None = None
+        # What it followed in vain.
+        self.failed_leader = ""
         self._link: RouterLink | None = None
         self._life = 0
         self._count = 0
@@ -51,7 +53,7 @@ class Placement:
             return
         self._count += 1
         self._link, self._life = link, link.life
-        link.open(generation, self.request)
+        link.open(generation, self.request, self.failed_leader)
 
     def at(self, link: RouterLink) -> bool:
         """This router has it."""
@@ -60,6 +62,10 @@ class Placement:
     def leave(self) -> None:
         """The router does not have it any more."""
         self._link = None
+
+    def ask_again(self, request: common_pb2.GenerationRequest, failed_leader: str) -> None:
+        """No router has it any more, and the next must not let it follow the same generation."""
+        self._link, self.request, self.failed_leader = None, request, failed_leader
 
     def cancel(self, generation_id: str) -> bool:
         """Sends a cancel; False where the router that had it is gone."""

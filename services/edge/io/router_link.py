@@ -104,11 +104,11 @@ class RouterLink:
         """What each call to the router carries."""
         return self._metadata
 
-    def open(self, generation: Routed, request: common_pb2.GenerationRequest) -> None:
+    def open(self, generation: Routed, request: common_pb2.GenerationRequest, failed_leader: str = "") -> None:
         """Starts a generation. Its answer, or the end of the link, comes to `generation`."""
         self._open[generation.id] = generation
         self._unanswered[generation.id] = self._loop.time() + self._answer_s
-        command = router_pb2.Open(request=request, delivery=router_pb2.DELIVERY_LOCATION)
+        command = router_pb2.Open(request=request, delivery=router_pb2.DELIVERY_LOCATION, failed_leader=failed_leader)
         self._outbox.append(router_pb2.ConnectCommand(open=command))
         self._wake.set()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from services.router.core.breakers import Call
 from services.router.core.events import TERMINAL
+from services.router.core.flights import Flights, Leaving
 from services.router.core.ledger import Ledger
 from services.router.interfaces import AnswerCache, Ask, Charges
 from services.router.io.breaker_board import BreakerBoard
@@ -60,6 +61,7 @@ class Books:
         suspect: Callable[[str], None],
         charges: Charges,
         breakers: BreakerBoard,
+        flights: Flights,
     ) -> None:
         self._ledger = ledger
         self._pool = pool
@@ -70,6 +72,7 @@ class Books:
         self._suspect = suspect
         self._charges = charges
         self._breakers = breakers
+        self.flights = flights
         self._open: dict[str, Booked] = {}
 
     def __contains__(self, generation: str) -> bool:
@@ -91,7 +94,10 @@ class Books:
         self._metrics.generations.set(len(self._ledger))
 
     def follow(self, ask: Ask, place: Place) -> None:
-        """Waits for the end of a dispatched generation."""
+        """Waits for the end of a dispatched generation, which others may join until then."""
+        if ask.flight is not None:
+            self.flights.begin(ask.flight, ask.request, place.worker, place.address)
+            self._metrics.flights.labels("led").inc()
         view = View.VIEW_COMPLETE if ask.keep else View.VIEW_OUTCOME
         outcome = _Outcome(self, ask.request, place.worker, ask.keep, self._most_bytes)
         self._pool.client(place.address, place.worker).subscribe(ask.request.generation, AFTER_ACCEPTED, view, outcome)
@@ -109,12 +115,20 @@ class Books:
 
     def _close(self, generation: str) -> Call | None:
         self._ledger.settle(generation)
+        self.flights.end(generation)
         booked = self._open.pop(generation, None)
         self._metrics.generations.set(len(self._ledger))
         return booked.call if booked is not None else None
 
     def cancel(self, generation: str, tenant: str | None) -> bool:
-        """Passes a cancel on to the worker; False when the tenant (None: any) has nothing of that name in flight here."""
+        """Passes a cancel on to the worker; False when the tenant (None: any) has nothing of that name in flight here.
+
+        What others still follow goes on.
+        """
+        leaving, leader = self.flights.leave(generation, tenant)
+        if leaving is Leaving.STAYS:
+            return True
+        generation = leader or generation
         booked = self._open.get(generation)
         if booked is None or tenant not in (None, booked.tenant):
             return False

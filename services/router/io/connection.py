@@ -15,7 +15,7 @@ from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
 from streamway.affinity import session_key
 from streamway.auth import Identity
-from streamway.errors import DuplicateId, GoingAway, Internal, InvalidArgument, Malformed, StreamwayError
+from streamway.errors import Cancelled, DuplicateId, GoingAway, Internal, InvalidArgument, Malformed, StreamwayError
 from streamway.following import GenerationReader, Place, ReaderPorts
 from streamway.journal import START, Cursor
 from streamway.runtime.ids import new_secret_id
@@ -33,6 +33,7 @@ class _Live:
     relayed: bool
     place: Place | None = None
     reader: GenerationReader | None = None
+    shared: bool = False
 
     @property
     def grace(self) -> bool:
@@ -85,7 +86,7 @@ class Connection:
         """Does what a command says. Never raises."""
         match command.WhichOneof("command"):
             case "open":
-                self.open(command.open.request, command.open.delivery)
+                self.open(command.open.request, command.open.delivery, command.open.failed_leader)
             case "cancel":
                 self.cancel(command.cancel.generation)
             case "locate":
@@ -95,7 +96,12 @@ class Connection:
             case _:
                 self.fail("", InvalidArgument("command", "must be open, cancel, locate or read_on"))
 
-    def open(self, request: common_pb2.GenerationRequest, delivery: router_pb2.Delivery.ValueType) -> None:
+    def open(
+        self,
+        request: common_pb2.GenerationRequest,
+        delivery: router_pb2.Delivery.ValueType,
+        failed_leader: str = "",
+    ) -> None:
         """Begins to decide about a generation."""
         generation = request.generation
         if generation in self._live:
@@ -107,7 +113,9 @@ class Connection:
             request.ClearField("entitlement")
         if not request.session and self._identity.session:
             request.session = session_key.of_claim(self._identity.session)
-        live = _Live(Ask(request), relayed=delivery != router_pb2.Delivery.DELIVERY_LOCATION)
+        live = _Live(
+            Ask(request, failed_leader=failed_leader), relayed=delivery != router_pb2.Delivery.DELIVERY_LOCATION
+        )
         self._live[generation] = live
         self._quiet.clear()
         self._scope.spawn(self._decide(generation, live), "open")
@@ -136,6 +144,10 @@ class Connection:
         live = self._live.get(generation)
         if live is not None and live.place is None and live.reader is None:
             live.ask.cancelled = True
+        elif live is not None and live.reader is not None and (live.shared or live.reader.shared):
+            cursor = live.reader.cursor
+            self._stop(live, cancel=True)
+            self.fail(generation, Cancelled(), cursor.position)
         elif live is None or live.reader is None or not live.reader.cancel():
             # A mesh peer speaks for every tenant; anybody else only for its own.
             tenant = None if self._identity.mesh else self._identity.tenant
@@ -193,9 +205,13 @@ class Connection:
             self.fail(generation, Internal(request_id))
             return
         self.outbox.put(opened.events)
-        live.place = opened.place
+        live.place, live.shared = opened.place, bool(opened.follows) or live.ask.flight is not None
         if live.ask.unwanted and opened.place is not None and not opened.attached_to:
-            self._books.cancel_at(opened.place, generation)
+            if not live.shared or not self._books.cancel(generation, None):
+                self._books.cancel_at(opened.place, generation)
+            elif opened.follows:
+                self.fail(generation, Cancelled(), 1)
+                return
         if self._left or not self._reads_here(live, opened):
             self.ended(generation)
             return
@@ -210,7 +226,7 @@ class Connection:
         return live.relayed or (opened.place is None and mine)
 
     def _read(self, generation: str, live: _Live, opened: Opened) -> None:
-        read = opened.attached_to or generation
+        read = opened.follows or opened.attached_to or generation
         relay = _Relay(self, generation)
         live.reader = GenerationReader(
             self._ports, read, live.ask.request.tenant, relay, cursor=AFTER_ACCEPTED, durable=opened.durable
@@ -226,8 +242,14 @@ class Connection:
         if live.reader is None:
             return
         live.reader.close()
-        if cancel and not live.reader.cancel() and live.place is not None:
-            self._books.cancel_at(live.place, live.ask.request.generation)
+        if not cancel:
+            return
+        generation = live.ask.request.generation
+        if live.shared or live.reader.shared:
+            if not self._books.cancel(generation, None):
+                self._scope.spawn(self._cancel_elsewhere(generation), "cancel")
+        elif not live.reader.cancel() and live.place is not None:
+            self._books.cancel_at(live.place, generation)
 
     async def _cancel_elsewhere(self, generation: str) -> None:
         """Another router's, or one from before this router's start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from services.router.io.books import Booked, Books
@@ -28,7 +28,10 @@ _LAST_LOOK_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """What is known of a generation. `worker` is the one it was given to, `place` where it can be read, if it can."""
+    """What is known of a generation. `worker` is the one it was given to, `place` where it can be read, if it can.
+
+    `followed`: others read the same events.
+    """
 
     state: GenerationState.ValueType
     worker: str
@@ -40,6 +43,7 @@ class Whereabouts:
     epoch: int = 0
     cursor: str = ""
     ended: bool = False
+    followed: bool = False
 
     @property
     def durable(self) -> bool:
@@ -127,6 +131,9 @@ class Locator:
                 # Given to its worker while the store was away.
                 return _from_books(booked)
             raise GenerationNotFound(generation)
+        if found.record.follows:
+            leader = await self.known(found.record.follows, tenant, lost_worker=lost_worker)
+            return replace(leader, session=found.record.session, followed=True)
         return self._whereabouts(found, lost_worker)
 
     async def cancel(self, generation: str, tenant: str | None) -> GenerationState.ValueType:
@@ -136,7 +143,8 @@ class Locator:
         """
         passed_on = self._books.cancel(generation, tenant)
         known = await self.known(generation, tenant)
-        if known.ended or passed_on:
+        if known.ended or passed_on or known.followed:
+            # Who else reads it is known to the router that took it; if that is gone, it ends when nobody reads it any more.
             return known.state
         if known.place is not None:
             self._books.cancel_at(known.place, generation)
@@ -184,6 +192,7 @@ class Locator:
             epoch=found.epoch,
             cursor=str(found.tail.entry.id) if found.tail is not None else "",
             ended=found.ended,
+            followed=record.shared == "2",
         )
 
     def _moved(self, known: Whereabouts, above_epoch: int, lost_worker: str) -> bool:

@@ -40,6 +40,7 @@ class Metering:
         if opened.attached_to:
             # Another router had begun it before it died, and reserved for it.
             self._quotas.close(demand.id)
-        elif opened.place is None:
+        elif opened.place is None or opened.follows:
+            # It uses no slot and no token of its own.
             self._quotas.answered(demand.id)
         return opened

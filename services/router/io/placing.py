@@ -95,6 +95,7 @@ class Placing:
             lowered_priority=ask.lowered_priority,
             allowance=ask.allowance,
         )
+        told.accepted.shared = ask.flight is not None
         self._books.reserve(ask, place, decision.tokens, self._breakers.placed(worker.id, request.model, tier))
         try:
             return await self._place(ask, place, told)
@@ -107,7 +108,7 @@ class Placing:
         request = ask.request
         durable = request.durability != common_pb2.DURABILITY_OFF
         copy = TaskCopy(request.generation, 1, new_secret_id())
-        task = NewTask(request, place.worker, copy, self._now_ms())
+        task = NewTask(request, place.worker, copy, self._now_ms(), shared=ask.flight is not None)
         began = self._clock.monotonic()
         try:
             if not await self._journal.give(task, told if durable else None):
@@ -131,6 +132,7 @@ class Placing:
         """Without the store: straight to the worker, and nothing of it will survive the worker."""
         request = ask.request
         request.durability = told.accepted.durability = common_pb2.DURABILITY_OFF
+        ask.flight, told.accepted.shared = None, False
         self._books.hand_over(request, place, self._now_ms())
         self._books.follow(ask, place)
         self._metrics.inline.inc()

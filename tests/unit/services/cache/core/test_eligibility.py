@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.cache.core.canonical import canonical_form
 from services.cache.core.eligibility import refuses_read, refuses_store
+from streamway.cachekey.canonical import canonical_form
 from streamway.v1 import common_pb2
 from tests.unit.services.cache.requests import answer, body, typed
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from services.cache.core.canonical import NotCanonical, canonical_form, encode
-from services.cache.core.key import IGNORED, IN_KEY, exact_key
+from streamway.cachekey.canonical import NotCanonical, canonical_form, encode
+from streamway.cachekey.key import IGNORED, IN_KEY, exact_key
 from streamway.v1 import common_pb2
 from tests.unit.services.cache.requests import body, typed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from services.cache.core.canonical import encode
+from streamway.cachekey.canonical import encode
 
 # In front of every key: a change of the rules starts cold instead of meeting old entries.
 VERSION: Final = b"sc1"

@@ -1,0 +1,135 @@
+"""Who may read along with whom, and what a cancel comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.router.core.body import look
+from services.router.core.flights import Flights, Leaving, flight_key
+from streamway.v1 import common_pb2
+
+RELAXED, STRICT, OFF = common_pb2.DURABILITY_RELAXED, common_pb2.DURABILITY_STRICT, common_pb2.DURABILITY_OFF
+CONTINUE = common_pb2.ON_DISCONNECT_CONTINUE
+
+
+def _ask(generation: str = "g", text: str = "hello", temperature: float | None = 0, **fields: Any) -> Any:
+    values = {"tenant": "acme", "model": "m", "durability": RELAXED, **fields}
+    made = common_pb2.GenerationRequest(generation=generation, **values)
+    made.messages.add(role="user", content=text)
+    if temperature is not None:
+        made.sampling.temperature = temperature
+    return made
+
+
+def _key(request: common_pb2.GenerationRequest) -> bytes | None:
+    return flight_key(request, look(request.openai_body, 1000), 1000)
+
+
+def _flying(**fields: Any) -> Flights:
+    flights, leader = Flights(10, 2), _ask("leader", **fields)
+    key = _key(leader)
+    assert key is not None
+    assert flights.begin(key, leader, "w", "x:1")
+    return flights
+
+
+def _joins(flights: Flights, request: common_pb2.GenerationRequest, failed: str = "") -> bool:
+    key = _key(request)
+    flight = flights.find(key, request, failed) if key is not None else None
+    if flight is not None:
+        flights.join(flight, request.generation)
+    return flight is not None
+
+
+def test_h1_only_the_same_request_of_the_same_tenant_for_the_same_model_joins() -> None:
+    flights = _flying()
+    assert _joins(flights, _ask("a"))
+    for other in (_ask("b", tenant="bolt"), _ask("b", model="n"), _ask("b", "hallo"), _ask("b", "x")):
+        assert not _joins(flights, other)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": None},
+        {"temperature": 0.7},
+        {"durability": OFF},
+        {"idempotency_key": "k"},
+        {"cache": common_pb2.CACHE_POLICY_OFF},
+    ],
+)
+def test_what_is_drawn_by_chance_undurable_keyed_or_uncached_flies_alone(fields: dict[str, Any]) -> None:
+    assert _key(_ask(**fields)) is None
+
+
+def test_chance_may_be_allowed_and_a_body_with_tools_never_joins() -> None:
+    assert _key(_ask(temperature=0.7, cache=common_pb2.CACHE_POLICY_EXACT)) is not None
+    body = b'{"model":"m","messages":[],"temperature":0,"tools":[{}]}'
+    assert _key(_ask(openai_body=body)) is None
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "may"),
+    [
+        ({}, {"deadline_unix_ms": 5000}, True),
+        ({"deadline_unix_ms": 5000}, {}, False),
+        ({"deadline_unix_ms": 5000}, {"deadline_unix_ms": 6000}, True),
+        ({"deadline_unix_ms": 5000}, {"deadline_unix_ms": 6001}, False),
+        ({"priority": 1}, {"priority": 1}, True),
+        ({"priority": 0}, {"priority": 1}, False),
+        ({"durability": RELAXED}, {"durability": STRICT}, False),
+        ({}, {"on_disconnect": CONTINUE}, False),
+        ({"on_disconnect": CONTINUE}, {"on_disconnect": CONTINUE}, True),
+    ],
+)
+def test_a_follower_is_served_at_least_as_well_as_it_asked(leader: Any, follower: Any, may: bool) -> None:
+    assert _joins(_flying(**leader), _ask("a", **follower)) is may
+
+
+def test_the_engine_is_stopped_by_the_last_cancel_only() -> None:
+    flights = _flying()
+    assert _joins(flights, _ask("a"))
+    assert flights.leave("leader", "acme") == (Leaving.STAYS, "leader")
+    assert flights.leave("leader", "acme") == (Leaving.STAYS, "leader"), "twice is once"
+    assert flights.leave("a", "bolt") == (Leaving.UNKNOWN, ""), "another tenant cancels nothing"
+    assert _joins(flights, _ask("b")), "a cancelled leader is joined like any other"
+    assert flights.leave("a", None) == (Leaving.STAYS, "leader")
+    assert flights.leave("b", "acme") == (Leaving.LAST, "leader")
+    assert not _joins(flights, _ask("c")), "it is being aborted"
+    assert flights.leave("other", None) == (Leaving.UNKNOWN, "")
+
+
+def test_after_the_end_nothing_is_left_and_nobody_joins() -> None:
+    flights = _flying()
+    assert _joins(flights, _ask("a"))
+    flights.end("a")
+    assert (len(flights), flights.followers) == (1, 1), "a follower's end is not the flight's"
+    flights.end("leader")
+    flights.end("leader")
+    assert (len(flights), flights.followers, flights._by_id, flights._by_key) == (0, 0, {}, {})
+    assert not _joins(flights, _ask("b"))
+
+
+def test_there_are_bounds_and_a_failed_leader_is_not_joined_again() -> None:
+    flights = _flying()
+    assert not _joins(flights, _ask("a"), failed="leader")
+    assert _joins(flights, _ask("a"))
+    assert _joins(flights, _ask("b"))
+    assert not _joins(flights, _ask("c")), "two followers are the most"
+    assert _joins(flights, _ask("b")), "asked again it is there already"
+    full = Flights(1, 2)
+    assert full.begin(b"1", _ask("one"), "w", "x")
+    assert not full.begin(b"2", _ask("two"), "w", "x")
+
+
+def test_a_newer_flight_of_a_key_is_not_closed_by_an_older_ones_end() -> None:
+    flights = _flying()
+    urgent = _ask("urgent", priority=5)
+    assert not _joins(flights, urgent)
+    key = _key(urgent)
+    assert key is not None
+    assert flights.begin(key, urgent, "w", "x")
+    flights.end("leader")
+    assert _joins(flights, _ask("a"))
