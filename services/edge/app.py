@@ -172,7 +172,8 @@ class Edge:
 
         housekeeper = Housekeeper(lambda: len(self._websockets))
         await self._operations.start()
-        await self._listener.start()
+        if settings.listen_fd is None:
+            await self._listener.start()
         self._must_run = [
             scope.spawn(routers.follow_leases(), "discovery"),
             scope.spawn(metrics.sample_lag(), "loop-lag"),
@@ -185,6 +186,10 @@ class Edge:
             scope.spawn(background.run(), "background"),
             scope.spawn(self._tenants.run(), "tenants"),
         ]
+        if settings.listen_fd is not None:
+            # Who waits there is not refused yet, and another edge may take it.
+            await self._until_ready()
+            await self._listener.start()
         _log.info("edge_listening", address=self.address, operations=self._operations.address)
 
     @property
@@ -230,6 +235,13 @@ class Edge:
         if self._desk.draining:
             return "draining"
         return "" if self._routers.ready else "waiting for a router"
+
+    async def _until_ready(self) -> None:
+        """Waits for a router, as long as a request would."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.router_wait_s):
+                while self._not_ready():  # noqa: ASYNC110 - at most once in the life of a process
+                    await asyncio.sleep(0.02)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -93,7 +93,7 @@ def _take_terminal(file: int) -> None:
 async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
     engine_mesh: MeshProcesses, engine: EngineServer
 ) -> None:
-    terminal = Terminal("--router", engine_mesh.address("router-0"))
+    terminal = Terminal("--router", engine_mesh.address("router-0"), "--max-tokens", "3000")
     try:
         await terminal.until("Ctrl-D ends")
         terminal.type("Tell me a very long story\n")

@@ -37,4 +37,5 @@ async def browser_page(*expected: str) -> AsyncIterator[Page]:
         )
         yield page
         await browser.close()
-    assert [text for text in problems if not any(part in text for part in expected)] == []
+    unexpected = [text for text in problems if not any(part in text for part in expected)]
+    assert not unexpected, unexpected

@@ -124,6 +124,9 @@ class _Course:
         now = time.monotonic()
         if self._done.is_set() or self._round.deed == "nothing" or not self._round.reached(account, now):
             return
+        if self._round.deed == "empty" and not self._all_begun():
+            # What a store forgets before its engine call has begun can't be gone on with, and is told so.
+            return
         self._done.set()
         try:
             self._target = self._choose(account)
@@ -135,6 +138,10 @@ class _Course:
         self._mischief = mischief
         self._done_at = time.monotonic()
         self._live = {id(each): self._concerns(each) for each in self._running()}
+
+    def _all_begun(self) -> bool:
+        begun = all(account.started or account.over for _, account in self._streams)
+        return begun and len(self._streams) == self._round.streams
 
     def _running(self) -> list[Account]:
         return [account for _, account in self._streams if not account.over]
