@@ -61,7 +61,7 @@ async def test_each_task_of_a_lane_runs_with_its_own_model_and_each_is_reported(
                 for wanted in (request(model=model), request(model=model, openai_body=body)):
                     events = await stream.all(await stream.subscribe(await enqueue(valkey, wanted)))
                     assert text(events) == model
-        await adapter._lease.renew()
+        await adapter._registration.tell()
         rows = json.loads(await valkey.hget(keys.lease("worker", WORKER), "models") or b"")
         assert [row["name"] for row in rows] == ["base", "base-lora"]
         assert all(row["first_token_ms"] > 0 for row in rows)
