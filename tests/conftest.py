@@ -16,7 +16,13 @@ from tests.support.valkey_server import ValkeyServer
 
 _CI = os.environ.get("CI") == "true"
 # These take minutes: CI runs them, and whoever names them or sets FULL=1.
-_LONG = ("tests/chaos/", "tests/e2e/test_streamway_js.py")
+_LONG = (
+    "tests/chaos/",
+    "tests/e2e/test_acceptance_drain.py",
+    "tests/e2e/test_acceptance_limits.py",
+    "tests/e2e/test_streamway_js.py",
+    "tests/integration/test_edge_leaving.py",
+)
 
 # No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
 settings.register_profile("streamway", deadline=None, derandomize=_CI)
@@ -88,7 +94,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each thing that is missing."""
     long = [item for item in terminalreporter.stats.get("deselected", []) if item.nodeid.startswith(_LONG)]
     if long:
-        terminalreporter.write_line(f"{len(long)} tests that kill processes and cut networks: FULL=1 make test, and CI")
+        terminalreporter.write_line(
+            f"{len(long)} tests that take minutes (kills, cut networks, drains, limits): FULL=1 make test, and CI"
+        )
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         if LEFT_OUT in str(report.longrepr):

@@ -43,15 +43,12 @@ async def all_back(mesh: MeshProcesses, name: str, old_pid: int) -> None:
 
 # These run in CI; with FULL=1 all that there are.
 SOME = [
-    ("adapter", "prefill", "websocket"),
     ("adapter", "prefill", "grpc"),
     ("adapter", "decode", "websocket"),
-    ("adapter", "decode", "sse"),
     ("adapter", "decode", "grpc"),
     ("adapter", "last token", "websocket"),
     ("adapter", "queued", "sse"),
     ("router", "decode", "websocket"),
-    ("router", "decode", "sse"),
     ("router", "decode", "grpc"),
     ("router", "queued", "websocket"),
     ("edge", "decode", "websocket"),

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ class Terminal:
             start_new_session=True,
             env={**os.environ, "TERM": "dumb", "COLUMNS": "200"},
             # Ctrl-C signals whoever has this terminal as its own.
-            preexec_fn=lambda: _take_terminal(0),  # noqa: PLW1509 - one ioctl
+            preexec_fn=lambda: _take_terminal(0),  # noqa: PLW1509 - one ioctl, one signal
         )
         os.close(slave)
         os.set_blocking(self._master, False)
@@ -88,6 +89,8 @@ def _take_terminal(file: int) -> None:
     import termios
 
     fcntl.ioctl(file, termios.TIOCSCTTY, 0)
+    # What a shell starts in the background ignores Ctrl-C, and hands that down.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
