@@ -22,6 +22,7 @@ _LONG = (
     "tests/e2e/test_acceptance_limits.py",
     "tests/e2e/test_streamway_js.py",
     "tests/integration/test_edge_leaving.py",
+    "tests/property/test_journal_protocol.py",
 )
 
 # No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
