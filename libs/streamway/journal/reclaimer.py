@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from streamway.journal import functions
+from streamway.journal.ending import end_unrun
 from streamway.journal.entries import Tail, attempt_of, parse_entries
 from streamway.journal.reading import read_tail
 from streamway.journal.reclaim import Fate, GiveUp, Requeue, decide
@@ -173,17 +174,8 @@ class Reclaimer:
         model = await self._dead_letters.model_of(copy.generation)
         await session.call("XADD", keys.dead(model), "*", *await self._history(session, copy, place))
         epoch = self._new_epoch(max(attempt_of(tail.entry.epoch), copy.attempt) + 1)
-        answer = await functions.begin(
-            session,
-            copy.generation,
-            epoch,
-            self._new_ref(),
-            self._name,
-            b"",
-            again=False,
-            ttl_ms=self._ttl_ms,
-            end_payload=self._dead_letters.end_payload(copy.generation),
-        )
+        payload = self._dead_letters.end_payload(copy.generation)
+        answer = await end_unrun(session, copy.generation, epoch, self._new_ref(), self._name, payload, self._ttl_ms)
         return not isinstance(answer, functions.Stale)
 
     async def _history(self, session: Session, copy: TaskCopy, place: Place) -> list[str]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from streamway.journal.functions import Script
 from streamway.quota.limits import SLOT_RETRY_S, Demand, Kind, Level, Refusal, Verdict
 from streamway.tenancy import Quota
 from streamway.valkey import keys
+from streamway.valkey.script import Script
 from streamway.valkey.session import Argument, Reply, Session
 
 _NONE: Final = -1

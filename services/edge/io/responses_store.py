@@ -9,9 +9,9 @@ The answer itself is in the response channel until it has ended and that expires
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -22,19 +22,21 @@ from streamway.errors import GenerationNotFound, StoreUnavailable
 from streamway.journal import Cursor, read_tail
 from streamway.runtime.clock import Clock
 from streamway.valkey import keys
+from streamway.valkey.script import Script
 from streamway.valkey.session import Argument, LinkLost, Session, Sessions, StoreRefused
 
 _log = structlog.get_logger("edge")
 
+_T = TypeVar("_T")
 _STORE_WAIT_S: Final = 2.0
 # How long a claim on a background response holds; two renewals may be late.
 CLAIM_S: Final = 15.0
 # In one step, or one that was deleted in between would come back as an outcome that belongs to nobody.
-_END: Final = """
+_END: Final = Script("""
 if redis.call('HEXISTS', KEYS[1], 'tenant') == 0 then return 0 end
 redis.call('HSET', KEYS[1], 'outcome', ARGV[1])
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])
-"""
+""")
 _FIELDS: Final = ("tenant", "session", "echo", "messages", "outcome")
 _encode: Final = msgspec.json.Encoder().encode
 _echo: Final = msgspec.json.Decoder(Echo).decode
@@ -84,9 +86,9 @@ class ResponseStore:
 
     async def end(self, generation: str, outcome: Outcome) -> None:
         """Keeps how it ended, if it is kept at all. Without the store the channel has it for a while."""
-        key = keys.openai_response(generation)
+        key, kept = keys.openai_response(generation), encode_outcome(outcome)
         try:
-            await self._ask(("EVAL", _END, 1, key, encode_outcome(outcome), self._keep_ms))
+            await self._do(lambda session: _END.call(session, key, kept, self._keep_ms))
             await self.release(generation)
         except StoreUnavailable as problem:
             _log.warning("response_not_kept", generation=generation, problem=problem.name)
@@ -143,10 +145,15 @@ class ResponseStore:
         return str(owner.decode())
 
     async def _ask(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        async def each(session: Session) -> list[Any]:
+            return [await session.call(*command) for command in commands]
+
+        return await self._do(each)
+
+    async def _do(self, steps: Callable[[Session], Awaitable[_T]]) -> _T:
         try:
             async with asyncio.timeout(_STORE_WAIT_S):
-                session: Session = await self._sessions.session()
-                return [await session.call(*command) for command in commands]
+                return await steps(await self._sessions.session())
         except (TimeoutError, LinkLost, StoreRefused):
             raise StoreUnavailable from None
 

@@ -32,6 +32,7 @@ class Seat:
 
     def too_late_to_start(self, now: float) -> Late | None:
         """The same for one whose turn it is: its first token must come in time."""
-        if now + self.task.first_token_s >= self.task.deadline_at:
+        late = self.late(now)
+        if late is None and now + self.task.first_token_s >= self.task.deadline_at:
             return "deadline"
-        return self.late(now)
+        return late

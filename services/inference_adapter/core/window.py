@@ -240,9 +240,7 @@ class Window:
                 break
             entry = self._entries[id_]
             self._unqueue(entry)
-            reason = entry.late(now) or (
-                "deadline" if now + entry.task.first_token_s >= entry.task.deadline_at else None
-            )
+            reason = entry.too_late_to_start(now)
             if reason is not None:
                 del self._entries[id_]
                 _count_down(self._priorities, entry.task.priority)

@@ -9,9 +9,9 @@ from typing import Final
 import structlog
 from redis.exceptions import RedisError
 
-from services.inference_adapter.io.journaling import DeadLetters
 from services.inference_adapter.io.peers import Peers, lane_for
 from streamway.journal import Reclaimer
+from streamway.journal.given_up import GivenUp
 from streamway.lanes import TaskCopy, models_of, own_lanes, pool_lanes
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
@@ -55,7 +55,7 @@ class FallbackReclaimer:
         self._answers_since: float | None = None
         self._model_of: dict[str, str] = {}
         self._reclaimer = Reclaimer(
-            sessions, f"reclaimer.{worker}", self._place, new_secret_id, new_epoch, DeadLetters(valkey)
+            sessions, f"reclaimer.{worker}", self._place, new_secret_id, new_epoch, GivenUp(valkey)
         )
 
     async def run(self) -> None:

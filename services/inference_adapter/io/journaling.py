@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.peers import Peers, lane_for
-from streamway.errors import Cancelled, TooManyAttempts, to_status
+from streamway.errors import Cancelled
 from streamway.following import read_record
 from streamway.journal import (
     Begun,
@@ -28,15 +28,16 @@ from streamway.journal import (
     begin_call,
     read_tail,
 )
-from streamway.journal.entries import attempt_of
-from streamway.journal.functions import Done, Gone, Stale, begin
-from streamway.lanes import TakenTask, TaskCopy, give_away, models_of
-from streamway.lanes.dead import DEAD_RECORD_TTL_MS
+from streamway.journal.ending import end_unrun, error_payload
+from streamway.journal.entries import attempt_of, encode_events
+from streamway.journal.functions import Done, Gone, Stale
+from streamway.journal.given_up import GivenUp
+from streamway.lanes import TakenTask, TaskCopy, give_away
 from streamway.lanes.task import MOST_ATTEMPTS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
 from streamway.runtime.tasks import TaskScope
-from streamway.v1 import common_pb2, journal_pb2
+from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.link import Link
@@ -82,7 +83,7 @@ class Journaling:
             lambda copy, lane: self._targets.get(copy.generation, lane),
             new_secret_id,
             new_epoch,
-            DeadLetters(valkey),
+            GivenUp(valkey),
             ttl_ms=finished_ttl_ms,
         )
         self.books = books
@@ -105,7 +106,7 @@ class Journaling:
 
     async def begin(self, task: TakenTask, started: common_pb2.Event) -> tuple[Begun, Session] | Done | Gone | Stale:
         """Begins an engine call; waits while the store is away or takes nothing."""
-        payload = journal_pb2.JournalPayload(events=[started]).SerializeToString()
+        payload = encode_events([started])
         while True:
             try:
                 return await begin_call(
@@ -178,8 +179,7 @@ class Journaling:
     async def end(self, generation: str, error: Cancelled) -> None:
         """Ends in its channel what another worker has, or will have: that one is fenced. Never raises; waits while the store
         is away."""
-        told = common_pb2.Error(status=to_status(error))
-        payload = journal_pb2.JournalPayload(events=[common_pb2.Event(error=told)]).SerializeToString()
+        payload = error_payload(error)
         while True:
             try:
                 session = await self._link.session()
@@ -187,16 +187,8 @@ class Journaling:
                 if tail is None or tail.entry.kind is Kind.END:
                     return
                 epoch = new_epoch(attempt_of(tail.entry.epoch) + 1)
-                answer = await begin(
-                    session,
-                    generation,
-                    epoch,
-                    new_secret_id(),
-                    self._worker,
-                    b"",
-                    again=False,
-                    ttl_ms=self._finished_ttl_ms,
-                    end_payload=payload,
+                answer = await end_unrun(
+                    session, generation, epoch, new_secret_id(), self._worker, payload, self._finished_ttl_ms
                 )
             except LinkLost:
                 continue
@@ -229,26 +221,6 @@ class Journaling:
         except (RedisError, OSError):
             return ""
         return worker
-
-
-class DeadLetters:
-    """What giving a task up for good needs to know; keeps its request for whoever tries it again."""
-
-    def __init__(self, valkey: Valkey) -> None:
-        self._valkey = valkey
-
-    async def model_of(self, generation: str) -> str:
-        """The model, "unknown" where nobody can say any more."""
-        try:
-            await self._valkey.pexpire(keys.generation(generation), DEAD_RECORD_TTL_MS)
-            return (await models_of(self._valkey, [generation]))[0] or "unknown"
-        except (RedisError, OSError):
-            return "unknown"
-
-    def end_payload(self, generation: str) -> bytes:
-        """The end of a generation that was given up."""
-        told = common_pb2.Error(status=to_status(TooManyAttempts(MOST_ATTEMPTS)))
-        return journal_pb2.JournalPayload(events=[common_pb2.Event(error=told)]).SerializeToString()
 
 
 def place_of(task: TakenTask) -> Place:

@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 from typing import Final
 
-from services.router.core import events
 from services.router.core.idempotency import Claim, digest_of_key
 from services.router.core.key_table import KeyTable, Seen
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.journal import Journal
+from services.router.io.leading import led_to
 from services.router.io.locating import Locator
 from streamway.errors import GenerationNotFound, IdempotencyConflict, StoreUnavailable, StreamwayError
 from streamway.following import Place
-from streamway.journal.functions import Script
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
+from streamway.valkey.script import Script
 from streamway.valkey.session import Session
 
 # Between its claim and its record a request needs a few milliseconds; one that has neither after this long has died.
@@ -177,13 +177,13 @@ class Attaching:
         *,
         durable: bool,
     ) -> Opened:
-        told = events.accepted(
-            ask.request,
+        return led_to(
+            self._locator,
+            ask,
+            generation,
             route="home" if worker else "cache",
-            cache="off",
             worker=worker,
-            source=self._locator.source_of(place),
+            place=place,
             durability=durability,
-            attached_to=generation,
+            durable=durable,
         )
-        return Opened([told], place, generation, durable=durable)

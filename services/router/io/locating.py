@@ -11,11 +11,11 @@ from services.router.io.books import Booked, Books
 from services.router.io.journal import Journal, Known
 from services.router.io.records import STATES
 from services.router.io.registry import Registry
-from streamway.errors import Cancelled, GenerationNotFound, StoreUnavailable, to_status
+from streamway.errors import Cancelled, GenerationNotFound, StoreUnavailable
 from streamway.following import Located, Place
 from streamway.journal import Kind
+from streamway.journal.ending import end_unrun, error_payload
 from streamway.journal.entries import attempt_of
-from streamway.journal.functions import begin
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
 from streamway.v1 import common_pb2, journal_pb2
@@ -153,22 +153,12 @@ class Locator:
         return known.state
 
     async def _end(self, generation: str, epoch: int) -> None:
-        told = common_pb2.Event(error=common_pb2.Error(status=to_status(Cancelled())))
-        payload = journal_pb2.JournalPayload(events=[told]).SerializeToString()
+        payload = error_payload(Cancelled())
         fresh = new_epoch(attempt_of(epoch) + 1)
 
         async def end(session: Session) -> None:
-            await begin(
-                session,
-                generation,
-                fresh,
-                new_secret_id(),
-                self._name,
-                b"",
-                again=False,
-                ttl_ms=self._journal.finished_ttl_ms,
-                end_payload=payload,
-            )
+            ttl_ms = self._journal.finished_ttl_ms
+            await end_unrun(session, generation, fresh, new_secret_id(), self._name, payload, ttl_ms)
 
         await self._journal.steps(end)
 

@@ -19,11 +19,10 @@ from services.router.core.departures import Departures
 from services.router.core.strategy import Strategy
 from services.router.interfaces import WorkerProbe
 from services.router.io.breaker_board import BreakerBoard
-from services.router.io.dead_letters import DeadLetters
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
 from streamway.journal import Drop, Reclaimer, Requeue, Why, read_tail
-from streamway.journal.functions import Script
+from streamway.journal.given_up import GivenUp
 from streamway.journal.reclaim import decide
 from streamway.journal.signals import Place
 from streamway.lanes import TaskCopy, give_away
@@ -35,6 +34,7 @@ from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import known_leases
 from streamway.valkey.link import Link
+from streamway.valkey.script import Script
 from streamway.valkey.session import LinkLost, Session, StoreRefused
 
 _log = structlog.get_logger("router")
@@ -113,7 +113,7 @@ class Reclaiming:
                 lambda copy, lane: self._targets.get(copy.generation, lane),
                 new_secret_id,
                 new_epoch,
-                DeadLetters(valkey),
+                GivenUp(valkey),
                 most_attempts=most_attempts,
                 ttl_ms=finished_ttl_ms,
             )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from services.router.core import events
 from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.books import Booked, Books
+from services.router.io.leading import led_to
 from services.router.io.locating import Locator
 from streamway.errors import DuplicateId, GenerationNotFound, StoreUnavailable
 from streamway.following import Place
@@ -64,13 +64,13 @@ class Repeating:
             # Without a channel an answer that has just ended is in its worker's memory.
             place = known.place if known.durable else known.place or place
             worker, durable, durability = known.worker, known.durable, known.durability
-        told = events.accepted(
-            ask.request,
+        return led_to(
+            self._locator,
+            ask,
+            generation,
             route="home",
-            cache="off",
             worker=worker,
-            source=self._locator.source_of(place),
+            place=place,
             durability=durability,
-            attached_to=generation,
+            durable=durable,
         )
-        return Opened([told], place, generation, durable=durable)
