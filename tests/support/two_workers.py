@@ -18,7 +18,7 @@ from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings
 from streamway.journal import Entry, Kind, Line, decode_events
-from streamway.lanes import TaskCopy
+from streamway.lanes import TaskCopy, give_away
 from streamway.simulation.settings import Faults, SimulationSettings
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
@@ -75,7 +75,9 @@ async def router_lease(valkey: Redis, clock: Any) -> None:
 
 
 async def copy_for(valkey: Redis, generation: str, worker_name: str, attempt: int = 2) -> None:
-    """What a reclaimer adds."""
+    """What a reclaimer does: the record first, since readers ask it where the generation is."""
+    owner = await valkey.hget(keys.generation(generation), "worker")
+    await give_away(valkey, generation, (owner or b"").decode(), worker_name)
     copy = TaskCopy(generation, attempt, secrets.token_hex(8))
     await valkey.xadd(keys.lane(worker_name, "gold"), copy.fields())
 
