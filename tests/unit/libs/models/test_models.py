@@ -84,3 +84,7 @@ async def test_a_good_change_replaces_the_whole_and_a_bad_one_nothing(
         registry.get_sample_value("streamway_models_reloads_total", {"outcome": o}) for o in ("applied", "refused")
     ]
     assert counts == [1, 1]
+    for _ in range(25):
+        assert not await watch.look()
+    refused = registry.get_sample_value("streamway_models_reloads_total", {"outcome": "refused"})
+    assert refused == 1, "one problem is counted once"

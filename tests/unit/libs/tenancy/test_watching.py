@@ -58,7 +58,7 @@ async def test_a_bad_change_keeps_the_last_good_one_and_is_told_once_without_a_s
         for _ in range(25):
             assert not await watch.look()
     assert watch.tenancy is before
-    assert [entry["event"] for entry in logs] == ["tenants_not_reloaded"]
+    assert [entry["event"] for entry in logs] == ["config_not_reloaded"]
     assert "tenants.acme.keys.0" in logs[0]["problem"]
     assert "sw-a-key-by-mistake" not in str(logs)
     assert (count(registry, "applied"), count(registry, "refused")) == (0, 1)
