@@ -23,77 +23,86 @@ from services.router.core.strategy import Strategy, StrategyName, StrategyOption
 from services.router.core.worker import ServedModel, Worker
 from streamway.v1 import common_pb2
 
-_MODEL: Final = "m"
-_SLOTS: Final = 16
+MODEL: Final = "m"
+SLOTS: Final = 16
 _GOAL_US: Final = 1000.0
 
 
-class World:
-    """A router's core with `workers` workers, `tenants` tenants with ten sessions each, at seven tenths of the load."""
+class Core:
+    """What decides in a router, and the requests of `tenants` tenants with ten sessions each: at most `most_running` run."""
 
-    def __init__(self, name: StrategyName, workers: int, tenants: int) -> None:
-        self._draw = random.Random(3)
+    def __init__(self, name: StrategyName, tenants: int, most_running: int) -> None:
+        self.draw = random.Random(3)
         self.strategy: Strategy = make_strategy(name, StrategyOptions())
-        self._ledger = Ledger()
-        self._fleet = Fleet(self._ledger, queue_limit=8, prefill_ms=0.125)
-        self.workers = [_worker(number) for number in range(workers)]
+        self.ledger = Ledger()
+        self.fleet = Fleet(self.ledger, queue_limit=8, prefill_ms=0.125)
         self._running: deque[str] = deque()
-        self._most_running = int(0.7 * workers * _SLOTS)
+        self._most_running = most_running
         # Prompts of 4 KiB; the tenants' system prompts differ.
         self._requests = [
             _request(f"tenant-{tenant}", f"{tenant:08x}{session:08x}")
             for tenant in range(tenants)
             for session in range(10)
         ]
+
+    def decide(self, now: float, now_ms: float) -> None:
+        """One request, from its fields to the books, and the end of the oldest. `now`: seconds that do not go back."""
+        request = self.draw.choice(self._requests)
+        wanted = wanted_of(request, 4096, None, 256, blocks=self.strategy.wants_blocks)
+        pool = self.fleet.pool(MODEL)
+        assert pool is not None
+        decision = self.strategy.choose(wanted, pool, now)
+        assert decision.worker
+        self.strategy.placed(wanted, decision, now)
+        generation = str(self.draw.getrandbits(64))
+        self.ledger.add(generation, decision.worker, decision.tokens, now_ms)
+        self._running.append(generation)
+        if len(self._running) > self._most_running:
+            self.ledger.settle(self._running.popleft())
+
+
+class World:
+    """A router's core with `workers` workers at seven tenths of the load, in a time of its own."""
+
+    def __init__(self, name: StrategyName, workers: int, tenants: int) -> None:
+        self.core = Core(name, tenants, int(0.7 * workers * SLOTS))
+        self.workers = [_worker(number) for number in range(workers)]
         self._now = 0.0
         self.look()
 
     def look(self) -> None:
         """What a refresh does: new reports of everybody."""
         self._now += 0.5
-        at_ms = self._now * 1000
+        at_ms, draw = self._now * 1000, self.core.draw
         for number, worker in enumerate(self.workers):
-            load, tasks = self._draw.randrange(12_000), self._draw.randrange(_SLOTS)
+            load, tasks = draw.randrange(12_000), draw.randrange(SLOTS)
             self.workers[number] = replace(worker, load_tokens=load, tasks=tasks, reported_ms=at_ms, polled_ms=at_ms)
-            self._ledger.seen(self.workers[number])
-        self._ledger.age(at_ms)
-        self._fleet.adopt(self.workers)
-        self.strategy.keep_only(self._fleet.models, {worker.id for worker in self.workers})
+        self.core.ledger.age(at_ms)
+        self.core.fleet.adopt(self.workers)
+        self.core.strategy.keep_only(self.core.fleet.models, {worker.id for worker in self.workers})
 
     def decide(self) -> None:
-        """One request, from its fields to the books."""
-        request = self._draw.choice(self._requests)
-        wanted = wanted_of(request, 4096, None, 256, blocks=self.strategy.wants_blocks)
-        pool = self._fleet.pool(_MODEL)
-        assert pool is not None
-        decision = self.strategy.choose(wanted, pool, self._now)
-        assert decision.worker
-        self.strategy.placed(wanted, decision, self._now)
-        generation = str(self._draw.getrandbits(64))
-        self._ledger.add(generation, decision.worker, decision.tokens, self._now * 1000)
-        self._running.append(generation)
+        """One request."""
         self._now += 0.0001
-        if len(self._running) > self._most_running:
-            self._ledger.settle(self._running.popleft())
+        self.core.decide(self._now, self._now * 1000)
 
     def come(self) -> None:
         """One more worker, and the first decision that knows it."""
         self.workers.append(
             replace(_worker(len(self.workers)), reported_ms=self._now * 1000, polled_ms=self._now * 1000)
         )
-        self._ledger.seen(self.workers[-1])
-        self._fleet.adopt(self.workers)
+        self.core.fleet.adopt(self.workers)
         self.decide()
 
 
 def _worker(number: int) -> Worker:
-    return Worker(f"worker-{number}", f"10.0.0.1:{number}", (ServedModel(_MODEL, 8192),), _SLOTS, slot_ms=3000.0)
+    return Worker(f"worker-{number}", f"10.0.0.1:{number}", (ServedModel(MODEL, 8192),), SLOTS, slot_ms=3000.0)
 
 
 def _request(tenant: str, session: str) -> common_pb2.GenerationRequest:
     messages = [common_pb2.Message(role="system", content=f"{tenant} {'x' * 2000}")]
     messages.append(common_pb2.Message(role="user", content=f"{session} {'y' * 2000}"))
-    return common_pb2.GenerationRequest(model=_MODEL, tenant=tenant, session=session, messages=messages)
+    return common_pb2.GenerationRequest(model=MODEL, tenant=tenant, session=session, messages=messages)
 
 
 def _times_us(work: Callable[[], None], count: int) -> list[float]:

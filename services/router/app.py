@@ -65,6 +65,7 @@ _log = structlog.get_logger("router")
 _LAST_WORDS_S = 1.0
 # A blocking read lasts up to five seconds.
 _BLOCKING_REPLY_S = 10.0
+_LINKED_S = 5.0
 
 
 @dataclass(slots=True)
@@ -172,9 +173,10 @@ class RouterApp:
         valkey = await connect(url)
         self._stack.push_async_callback(valkey.aclose)
         self._stack.push_async_callback(self._scope.close)
-        source: LeaseSource | StaticSource = LeaseSource(valkey, clock)
+        link, blocking = Link(url, clock), Link(url, clock, reply_timeout_s=_BLOCKING_REPLY_S)
+        source: LeaseSource | StaticSource = LeaseSource(link, clock)
         if settings.workers:
-            source = StaticSource(settings.workers, shared, valkey, clock)
+            source = StaticSource(settings.workers, shared, link, clock)
             self._stack.push_async_callback(source.close)
         probe, ledger, strategy = Probe(shared), Ledger(settings.stale_report_s * 1000), _strategy(settings)
         registry = Registry(
@@ -195,10 +197,10 @@ class RouterApp:
             settings.caches, valkey, shared, self._scope, clock, metrics, budget_s=budget_s, poll_s=poll_s
         )
         self._stack.push_async_callback(cache.close)
-        link, blocking = Link(url, clock), Link(url, clock, reply_timeout_s=_BLOCKING_REPLY_S)
         follower = Follower(blocking, link)
-        finished_ttl_ms = int(settings.channel_finished_ttl_s * 1000)
-        live_ttl_ms = int(settings.channel_live_ttl_s * 1000)
+        live_ttl_ms, finished_ttl_ms = (
+            int(ttl_s * 1000) for ttl_s in (settings.channel_live_ttl_s, settings.channel_finished_ttl_s)
+        )
         journal = Journal(link, clock, settings.dispatch_timeout_s, live_ttl_ms, finished_ttl_ms)
         breakers = BreakerBoard(
             settings.breaker_options,
@@ -263,6 +265,7 @@ class RouterApp:
         lease = Lease(valkey, clock, "router", settings.id, self._lease_fields)
         self._parts = _Parts(registry, cache, books, admitting, servicer, server, lease)
         self._loops = [self._scope.spawn(link.run(), "link"), self._scope.spawn(blocking.run(), "link-blocking")]
+        await _linked(link)
         await registry.refresh()
         await cache.refresh()
         await self._serve(server)
@@ -361,6 +364,13 @@ class RouterApp:
         if self._parts is None:
             raise RuntimeError("the router has not been started")
         return self._parts
+
+
+async def _linked(link: Link) -> None:
+    """Valkey has answered already: the first look at the workers can wait for the link."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LINKED_S):
+            await link.session()
 
 
 def _strategy(settings: RouterSettings) -> Strategy:

@@ -91,7 +91,7 @@ class WorkerSource(Protocol):
     """Where the workers are learned from."""
 
     async def read(self) -> list[Worker]:
-        """Every worker there is now. Raises RedisError or OSError when that cannot be told."""
+        """Every worker there is now. Raises StoreUnavailable when that cannot be told."""
         ...
 
 

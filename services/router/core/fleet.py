@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Final
 
 from services.router.core.admission import bulk_limit, is_full, queue_limit
 from services.router.core.decision import Candidate
 from services.router.core.ledger import Ledger
 from services.router.core.pool import Pool
 from services.router.core.worker import Worker
+
+# Workers that are looked at in one go: about a third of a millisecond, with what was read of them.
+PART: Final = 25
 
 
 class Fleet:
@@ -40,17 +44,54 @@ class Fleet:
         """Workers whose queues have places left for interactive work only, as of the last `pool`."""
         return self._full_for_bulk
 
-    def adopt(self, workers: Iterable[Worker], closed: Set[str] = frozenset()) -> None:
-        """Takes what was learned of all workers at once. `closed`: they get nothing, whatever their lease says."""
-        self._workers = {worker.id: worker for worker in workers}
+    def adopt(self, workers: Sequence[Worker]) -> None:
+        """Takes what was learned of all workers at once."""
+        for _ in self.adopting(workers):
+            pass
+
+    def adopting(self, workers: Sequence[Worker]) -> Iterator[None]:
+        """The same in parts, between which decisions can be made.
+
+        Each worker that was known counts as it is now from its part on; who came, went or has another size, from the end on.
+        """
+        changed = len(workers) != len(self._workers)
+        slots, load = 0, 0
+        for number, worker in enumerate(workers):
+            self._ledger.seen(worker)
+            known = self._workers.get(worker.id)
+            if known is not None and _same_place(known, worker):
+                self._workers[worker.id] = worker
+                self._put(worker)
+            else:
+                changed = True
+            if not self._ledger.stale(worker.id):
+                slots += worker.slots
+                load += self._ledger.load(worker)
+            if number % PART == PART - 1:
+                yield
+        self._mean_load = load / slots if slots else 0.0
+        if changed:
+            self._replace(workers)
+        else:
+            self._update(worker.id for worker in workers if self._ledger.stale(worker.id))
+
+    def close(self, closed: Set[str]) -> None:
+        """Others get nothing now, whatever their leases say."""
+        changed = self._closed ^ closed
         self._closed = closed
-        self._full_for_bulk = set()
-        self._ledger.take_changed()
-        fresh = [worker for worker in self._workers.values() if not self._ledger.stale(worker.id)]
-        slots = sum(worker.slots for worker in fresh)
-        self._mean_load = sum(map(self._ledger.load, fresh)) / slots if slots else 0.0
+        self._update(changed)
+
+    def pool(self, model: str) -> Pool | None:
+        """The workers that serve a model, as of now; None when there are none."""
+        self._update(self._ledger.take_changed())
+        return self._pools.get(model)
+
+    def _replace(self, workers: Sequence[Worker]) -> None:
+        """Another set of workers."""
+        self._workers = {worker.id: worker for worker in workers}
+        self._full_for_bulk &= self._workers.keys()
         members: dict[str, list[Candidate]] = {}
-        for worker in self._workers.values():
+        for worker in workers:
             candidate = self._candidate(worker)
             for model in {served.name for served in worker.models}:
                 members.setdefault(model, []).append(candidate)
@@ -65,24 +106,16 @@ class Fleet:
             else:
                 pool.replace(candidates)
 
-    def close(self, closed: Set[str]) -> None:
-        """Other workers get nothing now."""
-        changed = self._closed ^ closed
-        self._closed = closed
-        self._update(changed)
-
-    def pool(self, model: str) -> Pool | None:
-        """The workers that serve a model, as of now; None when there are none."""
-        self._update(self._ledger.take_changed())
-        return self._pools.get(model)
-
     def _update(self, workers: Iterable[str]) -> None:
         for id_ in workers:
             worker = self._workers.get(id_)
             if worker is not None:
-                candidate = self._candidate(worker)
-                for served in worker.models:
-                    self._pools[served.name].put(candidate)
+                self._put(worker)
+
+    def _put(self, worker: Worker) -> None:
+        candidate = self._candidate(worker)
+        for served in worker.models:
+            self._pools[served.name].put(candidate)
 
     def _candidate(self, worker: Worker) -> Candidate:
         tasks, limit = self._ledger.tasks(worker), queue_limit(self._queue_limit, worker.preload_depth)
@@ -103,3 +136,8 @@ class Fleet:
             max(0, tasks + 1 - worker.slots) * worker.slot_ms / worker.slots,
             worker.prefill_ms or self._prefill_ms,
         )
+
+
+def _same_place(known: Worker, worker: Worker) -> bool:
+    """Nothing of it has changed that pools are made of."""
+    return known.slots == worker.slots and [one.name for one in known.models] == [one.name for one in worker.models]

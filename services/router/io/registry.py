@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Set
 
 import structlog
-from redis.exceptions import RedisError
 
 from services.router.core.fleet import Fleet
 from services.router.core.ledger import Ledger
@@ -15,6 +15,7 @@ from services.router.core.strategy import Strategy
 from services.router.core.worker import Worker
 from services.router.interfaces import WorkerProbe, WorkerSource
 from services.router.metrics import RouterMetrics
+from streamway.errors import StoreUnavailable
 from streamway.runtime.clock import Clock
 
 _log = structlog.get_logger("router")
@@ -105,18 +106,18 @@ class Registry:
         now = self._clock.monotonic()
         try:
             workers = await self._source.read()
-        except (RedisError, OSError) as problem:
+        except StoreUnavailable:
             if self.readable:
-                _log.warning("workers_unreadable", problem=type(problem).__name__)
+                _log.warning("workers_unreadable")
             self.readable = False
             # Their reports grow old meanwhile.
-            self._adopt(list(self._workers.values()))
+            await self._adopt(list(self._workers.values()))
             if now - max(self._read_at, self._asked_at) > self._keep_s and self._workers:
                 await self._ask()
                 self._asked_at = self._clock.monotonic()
             return
         self.readable, self._read_at = True, now
-        self._adopt(workers)
+        await self._adopt(workers)
 
     async def run(self) -> None:
         """Looks again and again until cancelled."""
@@ -134,31 +135,39 @@ class Registry:
         async with asyncio.TaskGroup() as group:
             for worker in self._workers.values():
                 group.create_task(ask(worker))
-        self._adopt([worker for worker in self._workers.values() if there[worker.id]])
+        await self._adopt([worker for worker in self._workers.values() if there[worker.id]])
 
-    def _adopt(self, workers: list[Worker]) -> None:
-        before = self._workers
-        for worker in workers:
-            if self._suspects.get(worker.id, worker.reported_ms) != worker.reported_ms:
-                del self._suspects[worker.id]
-        self._suspects = {id_: at for id_, at in self._suspects.items() if any(w.id == id_ for w in workers)}
+    async def _adopt(self, workers: list[Worker]) -> None:
+        """In parts, so that a look at a thousand workers holds up no decision."""
+        before, now_ids = self._workers, {worker.id for worker in workers}
+        self._ledger.age(self._now_ms())
+        for _ in self._fleet.adopting(workers):
+            await asyncio.sleep(0)
         self._workers = {worker.id: worker for worker in workers}
-        for worker in workers:
-            self._ledger.seen(worker)
+        # Whoever was found silent and is silent still; what has been found meanwhile too.
+        self._suspects = {
+            id_: said
+            for id_, said in self._suspects.items()
+            if id_ in now_ids and self._workers[id_].reported_ms == said
+        }
+        self._fleet.close(set(self._suspects))
+        self._note_changes(before)
+        self._ledger.keep_only(now_ids)
+        self._strategy.keep_only(self._fleet.models, now_ids)
+        now = self._clock.monotonic()
+        self._models_seen = {name: at for name, at in self._models_seen.items() if now - at < _MODEL_MEMORY_S}
+        self._models_seen |= dict.fromkeys(self._fleet.models, now)
+        states = Counter(worker.state for worker in workers)
+        for state in _STATES:
+            self._metrics.workers.labels(state).set(states[state])
+
+    def _note_changes(self, before: dict[str, Worker]) -> None:
+        for worker in self._workers.values():
             known = before.get(worker.id)
             if known is None or known.state != worker.state:
                 _log.info("worker_seen", worker=worker.id, state=worker.state, address=worker.address)
         for id_ in before.keys() - self._workers.keys():
             _log.info("worker_gone", worker=id_)
-        self._ledger.keep_only(set(self._workers))
-        self._ledger.age(self._now_ms())
-        self._fleet.adopt(workers, set(self._suspects))
-        self._strategy.keep_only(self._fleet.models, set(self._workers))
-        now = self._clock.monotonic()
-        self._models_seen = {name: at for name, at in self._models_seen.items() if now - at < _MODEL_MEMORY_S}
-        self._models_seen |= {served.name: now for worker in workers for served in worker.models}
-        for state in _STATES:
-            self._metrics.workers.labels(state).set(sum(worker.state == state for worker in workers))
 
     def _tell_ages(self) -> None:
         self._metrics.stale_reports.set(sum(self._ledger.stale(id_) for id_ in self._workers))

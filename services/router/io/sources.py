@@ -3,58 +3,80 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import grpc.aio
 import structlog
 
+from services.router.core.fleet import PART
 from services.router.core.worker import ServedModel, Worker
 from streamway.config.shared import SharedSettings
+from streamway.errors import StoreUnavailable
 from streamway.rpc import mesh_metadata, open_channel
 from streamway.runtime.clock import Clock
 from streamway.v1 import inference_pb2, inference_pb2_grpc
 from streamway.valkey import keys
-from streamway.valkey.connection import Valkey
-from streamway.valkey.leases import list_leases
+from streamway.valkey.link import Link
+from streamway.valkey.session import LinkLost, Session, StoreRefused
 
 _log = structlog.get_logger("router")
 _ANSWER_S = 1.0
+_STORE_ANSWER_S = 2.0
 
 
 class LeaseSource:
-    """Workers that hold a lease."""
+    """Workers that hold a lease. Read over the link in parts: decisions go on in between, also with a thousand of them."""
 
-    def __init__(self, valkey: Valkey, clock: Clock) -> None:
-        self._valkey = valkey
+    def __init__(self, link: Link, clock: Clock) -> None:
+        self._link = link
         self._clock = clock
         self._strange: set[str] = set()
 
     async def read(self) -> list[Worker]:
-        """Every live lease, with the length of the worker's lanes."""
+        """Every live lease, with the length of the worker's lanes. Raises StoreUnavailable."""
+        return await _answered(self._link, self._read)
+
+    async def _read(self, session: Session) -> list[Worker]:
+        polled_ms = self._clock.unix() * 1000
+        found = await session.call("ZRANGEBYSCORE", keys.lease_index("worker"), int(polled_ms), "+inf")
+        ids: list[str] = [id_.decode() for id_ in found]
         workers: list[Worker] = []
-        for id_, fields in (await list_leases(self._valkey, self._clock, "worker")).items():
-            try:
-                workers.append(Worker.parse(id_, fields))
-            except (KeyError, ValueError, TypeError) as problem:
-                if id_ not in self._strange:
-                    self._strange.add(id_)
-                    _log.error("worker_lease_unreadable", worker=id_, problem=repr(problem))
-        return await with_tasks(self._valkey, self._clock, workers)
+        for start in range(0, len(ids), PART):
+            part = ids[start : start + PART]
+            leases: list[Any] = []
+            for id_ in part:
+                session.send(("HGETALL", keys.lease("worker", id_)), leases.append)
+            lengths = await _lengths(session, part)
+            for id_, fields, tasks in zip(part, leases, lengths, strict=True):
+                worker = self._parse(id_, fields) if isinstance(fields, list) and fields else None
+                if worker is not None:
+                    workers.append(replace(worker, tasks=tasks, polled_ms=polled_ms))
+        return workers
+
+    def _parse(self, id_: str, fields: list[bytes]) -> Worker | None:
+        told = [value.decode(errors="replace") for value in fields]
+        try:
+            return Worker.parse(id_, dict(zip(told[::2], told[1::2], strict=True)))
+        except (KeyError, ValueError, TypeError) as problem:
+            if id_ not in self._strange:
+                self._strange.add(id_)
+                _log.error("worker_lease_unreadable", worker=id_, problem=repr(problem))
+            return None
 
 
 class StaticSource:
     """Workers at known addresses, asked with GetLoad. One that does not answer within a second is left out."""
 
-    def __init__(self, addresses: Sequence[str], shared: SharedSettings, valkey: Valkey, clock: Clock) -> None:
-        self._valkey = valkey
+    def __init__(self, addresses: Sequence[str], shared: SharedSettings, link: Link, clock: Clock) -> None:
+        self._link = link
         self._clock = clock
         self._metadata = mesh_metadata(shared)
         self._channels = {address: open_channel(address, shared) for address in addresses}
 
     async def read(self) -> list[Worker]:
-        """What each address says of itself."""
+        """What each address says of itself. Raises StoreUnavailable."""
         found: list[Worker | None] = [None] * len(self._channels)
 
         async def ask(index: int, address: str, channel: grpc.aio.Channel) -> None:
@@ -68,7 +90,16 @@ class StaticSource:
         async with asyncio.TaskGroup() as group:
             for index, (address, channel) in enumerate(self._channels.items()):
                 group.create_task(ask(index, address, channel))
-        return await with_tasks(self._valkey, self._clock, [worker for worker in found if worker is not None])
+        workers, polled_ms = [worker for worker in found if worker is not None], self._clock.unix() * 1000
+
+        async def with_tasks(session: Session) -> list[Worker]:
+            lengths = await _lengths(session, [worker.id for worker in workers])
+            return [
+                replace(worker, tasks=tasks, polled_ms=polled_ms)
+                for worker, tasks in zip(workers, lengths, strict=True)
+            ]
+
+        return await _answered(self._link, with_tasks)
 
     async def close(self) -> None:
         """Closes the channels."""
@@ -91,21 +122,29 @@ class StaticSource:
         )
 
 
-async def with_tasks(valkey: Valkey, clock: Clock, workers: list[Worker]) -> list[Worker]:
-    """The same workers with the number of entries in their lanes: everybody's tasks, also those not read yet.
+async def _lengths(session: Session, workers: Sequence[str]) -> list[int]:
+    """The number of entries in each worker's lanes: everybody's tasks, also those not read yet. A finished task is deleted.
 
-    A finished task is deleted from its lane, so its length is the number of live ones. Raises RedisError.
+    Raises LinkLost or StoreRefused.
     """
-    if not workers:
-        return []
-    polled_ms = clock.unix() * 1000
-    async with valkey.pipeline(transaction=False) as pipe:
-        for worker in workers:
-            for class_ in keys.CLASSES:
-                pipe.xlen(keys.lane(worker.id, class_))
-        lengths: list[int] = await pipe.execute()
+    answers: list[Any] = []
+    for worker in workers:
+        for class_ in keys.CLASSES:
+            session.send(("XLEN", keys.lane(worker, class_)), answers.append)
+    # Replies come in order: with this one all others are there.
+    await session.call("PING")
     width = len(keys.CLASSES)
-    return [
-        replace(worker, tasks=sum(lengths[index * width : (index + 1) * width]), polled_ms=polled_ms)
-        for index, worker in enumerate(workers)
-    ]
+    counts = [answer if isinstance(answer, int) else 0 for answer in answers]
+    return [sum(counts[start : start + width]) for start in range(0, len(counts), width)]
+
+
+async def _answered(link: Link, read: Callable[[Session], Awaitable[list[Worker]]]) -> list[Worker]:
+    """What is read on the present connection. Raises StoreUnavailable when there is none, it breaks, or nothing comes."""
+    session = link.current
+    if session is None:
+        raise StoreUnavailable
+    try:
+        async with asyncio.timeout(_STORE_ANSWER_S):
+            return await read(session)
+    except (TimeoutError, LinkLost, StoreRefused):
+        raise StoreUnavailable from None

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
-from redis.exceptions import ConnectionError
 
 from services.router.core.fleet import Fleet
 from services.router.core.ledger import Ledger
@@ -14,6 +13,7 @@ from services.router.core.strategy import StrategyOptions, make_strategy
 from services.router.core.worker import ServedModel, Worker
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
+from streamway.errors import StoreUnavailable
 
 
 class Clock:
@@ -37,7 +37,7 @@ class Source:
 
     async def read(self) -> list[Worker]:
         if self.workers is None:
-            raise ConnectionError("away")
+            raise StoreUnavailable
         return self.workers
 
 
