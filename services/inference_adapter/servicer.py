@@ -16,6 +16,8 @@ from services.inference_adapter.io.fanout.subscription import Subscription
 from services.inference_adapter.io.generation import Generation
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.validation import check_request
+from streamway.affinity import session_key
+from streamway.auth import Identity
 from streamway.errors import DuplicateId, GoingAway, MemoryPressure, NoWorkers, QueueFull
 from streamway.memory import MemoryWatch
 from streamway.rpc import caller
@@ -84,18 +86,19 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def GetLoad(self, request: inference_pb2.GetLoadRequest, context: Any) -> inference_pb2.GetLoadResponse:  # noqa: N802
         info, window, load = self._backend.info(), self._worker.window, self._monitor.load
+        engine = inference_pb2.Engine(kind=info.kind, healthy=self._monitor.healthy)
+        if caller().mesh:
+            engine.address, engine.pid = info.address, info.pid
         return inference_pb2.GetLoadResponse(
             worker=self._name,
-            models=[model.name for model in info.models],
+            models=self._models_for(caller()),
             slots=info.slots,
             running=window.running,
             queued=window.waiting,
             window_free=window.free,
             kv_used=load.kv_used,
             context_tokens=min((model.context_tokens for model in info.models), default=0),
-            engine=inference_pb2.Engine(
-                kind=info.kind, address=info.address, pid=info.pid, healthy=self._monitor.healthy
-            ),
+            engine=engine,
             draining=self.draining,
             subscriptions=self._worker.live,
             load_tokens=self._worker.tokens,
@@ -105,7 +108,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def _checked(self, request: common_pb2.GenerationRequest) -> tuple[common_pb2.GenerationRequest, int | None]:
         """The request as it will run, and the priority it was lowered to."""
-        check_request(request, [model.name for model in self._backend.info().models])
+        identity = caller()
+        served = [model.name for model in self._backend.info().models]
+        check_request(request, served, self._models_for(identity))
         if self.draining:
             raise GoingAway("worker")
         if not self._monitor.healthy:
@@ -117,12 +122,21 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         wanted = common_pb2.GenerationRequest()
         wanted.CopyFrom(request)
         wanted.generation = request.generation or new_generation_id()
-        identity = caller()
         wanted.tenant = identity.tenant_for(request.tenant)
         if not identity.mesh:
             wanted.ClearField("entitlement")
+        if not wanted.session and identity.session:
+            wanted.session = session_key.of_claim(identity.session)
         _, lowered = entitle(wanted, self._tenants.tenancy)
         return wanted, lowered
+
+    def _models_for(self, identity: Identity) -> list[str]:
+        """What is served here, to a tenant only what it may use."""
+        served = [model.name for model in self._backend.info().models]
+        if identity.mesh:
+            return served
+        tenant = self._tenants.tenancy.tenant(identity.tenant)
+        return [name for name in served if tenant is not None and tenant.allows(name)]
 
     def _open(self, request: common_pb2.GenerationRequest, outbox: Outbox, lowered: int | None) -> Generation:
         rank = rank_of(class_of(request))

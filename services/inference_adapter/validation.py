@@ -23,14 +23,14 @@ _MOST_METADATA: Final = 16
 _MOST_BYTES: Final = 256
 
 
-def check_request(request: common_pb2.GenerationRequest, served: Sequence[str]) -> None:
-    """Raises InvalidArgument, with the field at fault, or ModelNotFound."""
+def check_request(request: common_pb2.GenerationRequest, served: Sequence[str], shown: Sequence[str]) -> None:
+    """Raises InvalidArgument, with the field at fault, or ModelNotFound, which tells of `shown`, the caller's models."""
     if request.generation and not is_generation_id(request.generation):
         raise InvalidArgument("generation", "must be a UUID of 36 characters in lower case, or empty")
     if not request.model:
         raise InvalidArgument("model", "is missing")
     if request.model not in served:
-        raise ModelNotFound(request.model, list(served))
+        raise ModelNotFound(request.model, list(shown))
     if not request.messages and not request.openai_body:
         raise InvalidArgument("messages", "is empty")
     for number, message in enumerate(request.messages):

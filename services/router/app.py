@@ -258,6 +258,7 @@ class RouterApp:
             self._scope,
             metrics,
             self._models,
+            self._tenants,
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
         )

@@ -24,6 +24,7 @@ from streamway.models.watching import ModelsWatch
 from streamway.rpc import caller
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
+from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 from streamway.v1.router_pb2 import Delivery
 
@@ -43,6 +44,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         scope: TaskScope,
         metrics: RouterMetrics,
         models: ModelsWatch,
+        tenants: TenancyWatch,
         *,
         outbox_limit_bytes: int,
         heartbeat_s: float,
@@ -55,6 +57,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._scope = scope
         self._metrics = metrics
         self._models = models
+        self._tenants = tenants
         self._outbox_limit_bytes = outbox_limit_bytes
         self._heartbeat_s = heartbeat_s
         self._connections: set[Connection] = set()
@@ -138,8 +141,13 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     async def ListModels(  # noqa: N802
         self, request: router_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.ListModelsResponse:
-        """What ready workers serve, and what else it may be asked for as."""
-        return router_pb2.ListModelsResponse(models=served_models(self._registry.all(), self._models.routing))
+        """What ready workers serve, and what else it may be asked for as: of all that what the caller's tenant may use."""
+        models = served_models(self._registry.all(), self._models.routing)
+        identity = caller()
+        if request.tenant or not identity.mesh:
+            tenant = self._tenants.tenancy.tenant(identity.tenant_for(request.tenant))
+            models = [model for model in models if tenant is not None and tenant.allows(model.name)]
+        return router_pb2.ListModelsResponse(models=models)
 
     async def GetGeneration(  # noqa: N802
         self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import jwt
 import pytest
 from redis.asyncio import Redis
 
 from services.inference_adapter.app import Adapter
+from streamway.affinity import session_key
 from streamway.auth import hash_key
 from streamway.errors import from_rpc_error
 from streamway.runtime.clock import SystemClock
@@ -389,5 +392,42 @@ async def test_a_direct_callers_priority_is_lowered_and_a_foreign_model_refused(
         assert events[0].accepted.lowered_priority == 0
         refused = await refusal(generate(other, request("no"), metadata=[("authorization", "Bearer other")]))
         assert refused == "permission_denied"
+        await own.close()
+        await other.close()
+
+
+async def test_a_direct_callers_token_names_its_session_and_load_shows_only_its_models(
+    valkey_server: ValkeyServer, tmp_path: Path
+) -> None:
+    secret = "0123456789abcdef0123456789abcdef"
+    (tmp_path / "secret").write_text(secret)
+    path = tmp_path / "tenants.yaml"
+    rows = {"acme": {"tier": "gold"}, "other": {"tier": "gold", "allowed_models": ["another"]}}
+    rules = {"issuer": "me", "audience": "mesh", "secret_file": "secret", "session_claim": "sid"}
+    path.write_text(json.dumps({"tenants": rows, "jwt": rules}))
+
+    def token(tenant: str) -> str:
+        claims = {"iss": "me", "aud": "mesh", "exp": time.time() + 600, "tenant": tenant, "sid": "s-1"}
+        return jwt.encode(claims, secret, "HS256")
+
+    shared = {"mesh_token": "secret", "tenants_file": path}
+    async with running_adapter(valkey_server.url, ScriptedEngine(answer=("a",)), shared=shared) as adapter:
+        own, other = as_tenant(adapter, token("acme")), as_tenant(adapter, token("other"))
+        metadata = [("authorization", f"Bearer {token('acme')}")]
+        events = await all_of(generate(own, request(), metadata=metadata))
+        assert events[0].accepted.session == session_key.of_claim("s-1")
+        events = await all_of(generate(own, request("named", session="mine"), metadata=metadata))
+        assert events[0].accepted.session == "mine"
+        loads = [
+            await stream.stub.GetLoad(inference_pb2.GetLoadRequest(), metadata=metadata)
+            for stream, metadata in (
+                (own, metadata),
+                (other, [("authorization", f"Bearer {token('other')}")]),
+                (own, [("x-streamway-mesh-token", "secret")]),
+            )
+        ]
+        assert [bool(load.models) for load in loads] == [True, False, True]
+        assert [load.engine.address for load in loads[:2]] == ["", ""]
+        assert loads[2].engine.address
         await own.close()
         await other.close()

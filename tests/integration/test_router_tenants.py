@@ -125,3 +125,28 @@ async def test_a_changed_row_and_a_new_key_count_without_a_restart(
         shared["tenants_file"].write_text("tenants: {late: {tier: lead}}")
         await asyncio.sleep(0.5)
         assert (await accepted(made, ask(), bearer("later"))).model == "m", "the last good one is kept"
+
+
+async def test_a_tenant_is_told_of_no_models_but_its_own(
+    valkey: Redis, valkey_server: ValkeyServer, shared: dict[str, Any]
+) -> None:
+    async with mesh(valkey, valkey_server.url, shared=shared) as made:
+
+        async def listed(metadata: Any, tenant: str = "") -> list[str]:
+            answer = await made.stub.ListModels(router_pb2.ListModelsRequest(tenant=tenant), metadata=metadata)
+            return [model.name for model in answer.models]
+
+        everything = await listed(made.metadata)
+        assert everything
+        assert await listed(bearer("acme")) == everything
+        assert await listed(bearer("bolt")) == []
+        # Only a service of ours may ask for others.
+        assert await listed(bearer("bolt"), "acme") == []
+        assert await listed(made.metadata, "bolt") == []
+        assert await listed(made.metadata, "acme") == everything
+        assert await listed(made.metadata, "nobody") == []
+        call = made.stub.Generate(router_pb2.GenerateRequest(request=ask(model="other")), metadata=bearer("bolt"))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert f"served now: {everything[0]}" not in str(caught.value.details())
+        assert "served now: none that may be used" in str(caught.value.details())

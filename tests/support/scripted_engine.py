@@ -61,7 +61,7 @@ class ScriptedEngine:
         """Nothing to start."""
 
     def info(self) -> EngineInfo:
-        return EngineInfo("simulated", "", (EngineModel(self.model, 1000),), self.slots)
+        return EngineInfo("simulated", "unix:scripted", (EngineModel(self.model, 1000),), self.slots)
 
     def call(
         self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None

@@ -94,7 +94,7 @@ class ModelNotFound(StreamwayError):
     reason = Reason.ERROR_REASON_MODEL_NOT_FOUND
 
     def __init__(self, model: str, served: list[str]) -> None:
-        names = ", ".join(sorted(served)[:10]) or "none; no worker is up"
+        names = ", ".join(sorted(served)[:10]) or "none that may be used"
         super().__init__(
             f"no worker serves the model {model[:100]!r}; served now: {names}", field="model", model=model[:100]
         )

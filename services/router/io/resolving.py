@@ -63,7 +63,9 @@ class Resolving:
         assert first is not None, "there is at least one model"
         if isinstance(first, ModelNotFound):
             served = {served.name for worker in self._registry.all() for served in worker.models}
-            raise ModelNotFound(asked, sorted(served | set(routing.names)))
+            names = served | set(routing.names)
+            # Nobody is told of models that are not for it.
+            raise ModelNotFound(asked, [name for name in names if ask.tenant is None or ask.tenant.allows(name)])
         raise first
 
     def _look(self, routing: ModelRouting) -> None:

@@ -1,4 +1,4 @@
-"""What a decision takes does not grow with the number of workers, counted in steps of the interpreter, which no machine changes."""
+"""What a decision takes does not grow with the number of workers, counted in steps of the interpreter: no machine is in that."""
 
 from __future__ import annotations
 
