@@ -127,7 +127,9 @@ async def measure(url: str, modes: Sequence[str], streams: int, rate: float, sec
     valkey = await connect(url)
     engine = MetronomeEngine(streams * len(modes))
     # Between its turns, and while the others are set up, a mode is silent for longer than any engine may be.
-    settings = AdapterSettings(worker=_WORKER, port=0, operations_port=0, orphan_grace_s=3600, token_gap_s=0)
+    settings = AdapterSettings(
+        worker=_WORKER, port=0, operations_port=0, orphan_grace_s=3600, token_gap_s=0, first_token_timeout_s=0
+    )
     adapter = Adapter(settings, SharedSettings(valkey_url=SecretStr(url)), engine)
     await adapter.start()
     collector.settle()

@@ -198,7 +198,7 @@ class Adapter:
             self._pace,
             new_epoch,
             settings.flush_units,
-            settings.token_gap_s,
+            settings.silence_limits(),
             self._turns,
         )
         window = window_of(settings, self._backend.info().slots)

@@ -7,14 +7,17 @@ from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.core.silence import SilenceLimits
 from streamway.config import ServiceSettings
 from streamway.simulation.settings import SimulationSettings
 
 _MIB: Final = 1024 * 1024
+# Of a llama.cpp that is started here: 4,096 tokens of prompt on two cores take up to 40 s.
+_CPU_FIRST_TOKEN_S: Final = 60.0
 # Operations HTTP listens this far above the gRPC port, unless set.
 OPERATIONS_OFFSET: Final = 1000
 # Names that would say too little among the adapter's other settings.
@@ -97,6 +100,19 @@ class AdapterSettings(ServiceSettings):
         ge=0,
         le=3600,
         description="The same for every other generation: its reader was lost without a word.",
+    )
+    first_token_timeout_s: float = Field(
+        default=8.0,
+        ge=0,
+        le=3600,
+        description="Longest from the engine call to its first token for interactive work, in seconds; then it is cancelled. "
+        "0: never. Where nothing is set, 60 for a llama.cpp that is started here, since a CPU computes long prompts slowly.",
+    )
+    first_token_timeout_models: dict[str, float] = Field(
+        default={}, description='The same for single models, JSON: {"name": seconds}.'
+    )
+    first_token_timeout_bulk_s: float = Field(
+        default=0.0, ge=0, le=86_400, description="The same for bulk work, of every model. 0: never."
     )
     token_gap_s: float = Field(
         default=10.0,
@@ -237,12 +253,30 @@ class AdapterSettings(ServiceSettings):
         description="System prompts that a worker computes ahead when it starts, for each model.",
     )
 
+    @field_validator("first_token_timeout_models")
+    @classmethod
+    def _seconds(cls, models: dict[str, float]) -> dict[str, float]:
+        for name, seconds in models.items():
+            if not 0 <= seconds <= 3600:
+                raise ValueError(f"{name!r} must have 0 … 3600 seconds")
+        return models
+
     @property
     def operations(self) -> int:
         """The port of health and metrics."""
         if self.operations_port is not None:
             return self.operations_port
         return self.port + OPERATIONS_OFFSET if self.port else 0
+
+    def silence_limits(self) -> SilenceLimits:
+        """How long engine calls may be silent."""
+        first_token_s = self.first_token_timeout_s
+        on_cpu = self.backend == "llamacpp" and not self.engine_url
+        if on_cpu and "first_token_timeout_s" not in self.model_fields_set:
+            first_token_s = _CPU_FIRST_TOKEN_S
+        return SilenceLimits(
+            first_token_s, self.first_token_timeout_bulk_s, self.token_gap_s, self.first_token_timeout_models
+        )
 
     def backend_options(self) -> BackendOptions:
         """What concerns the engine."""

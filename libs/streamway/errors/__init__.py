@@ -1,6 +1,6 @@
 """Everything that Streamway refuses or ends, and how each surface says so.
 
-The tree, in `catalogue` and `quotas`; `table` holds one row per reason, `translate` the one translation to every surface:
+The tree, in `catalogue`, `engines` and `quotas`; `table` has a row for each reason, `translate` the one translation:
 
     StreamwayError
     ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded                   the request is wrong
@@ -9,8 +9,8 @@ The tree, in `catalogue` and `quotas`; `table` holds one row per reason, `transl
     ├── Unauthenticated, PermissionDenied                                             not allowed
     ├── QueueFull, TooManyGenerations, NoWorkers, QueueTimeout                        not now
     ├── DeadlineExceeded, Cancelled, SlowConsumer, GoingAway                          the reader or the end
-    ├── EngineRejected, EngineFailed                                                  the engine
-    ├── WorkerLost, TakeoverUnsupported, TokenGap, TooManyAttempts                    a stream that cannot go on
+    ├── EngineRejected, EngineFailed, EngineOverloaded, FirstTokenTimeout, TokenGap   the engine (`engines`)
+    ├── WorkerLost, TakeoverUnsupported, TooManyAttempts                              a stream that cannot go on
     ├── QuotaExceeded, RequestTooLargeForQuota, MemoryPressure                        not so much (`quotas`)
     └── StoreUnavailable, RouterUnavailable, Internal                                 the mesh
 """
@@ -20,8 +20,6 @@ from streamway.errors.catalogue import (
     ContextLengthExceeded,
     DeadlineExceeded,
     DuplicateId,
-    EngineFailed,
-    EngineRejected,
     EventsExpired,
     GenerationNotFound,
     GoingAway,
@@ -39,13 +37,13 @@ from streamway.errors.catalogue import (
     StoreUnavailable,
     StreamwayError,
     TakeoverUnsupported,
-    TokenGap,
     TooLarge,
     TooManyAttempts,
     TooManyGenerations,
     Unauthenticated,
     WorkerLost,
 )
+from streamway.errors.engines import EngineFailed, EngineOverloaded, EngineRejected, FirstTokenTimeout, TokenGap
 from streamway.errors.quotas import MemoryPressure, QuotaExceeded, RequestTooLargeForQuota
 from streamway.errors.table import TABLE, Row, reason_name
 from streamway.errors.translate import from_rpc_error, from_status, to_openai_body, to_status
@@ -57,8 +55,10 @@ __all__ = [
     "DeadlineExceeded",
     "DuplicateId",
     "EngineFailed",
+    "EngineOverloaded",
     "EngineRejected",
     "EventsExpired",
+    "FirstTokenTimeout",
     "GenerationNotFound",
     "GoingAway",
     "IdempotencyConflict",

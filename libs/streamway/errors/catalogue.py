@@ -200,20 +200,6 @@ class Cancelled(StreamwayError):
         super().__init__(f"cancelled by {by}", by=by)
 
 
-class EngineRejected(StreamwayError):
-    reason = Reason.ERROR_REASON_ENGINE_REJECTED
-
-    def __init__(self, message: str, engine_status: int, field: str = "") -> None:
-        super().__init__(message, engine_status=engine_status, field=field)
-
-
-class EngineFailed(StreamwayError):
-    reason = Reason.ERROR_REASON_ENGINE_FAILED
-
-    def __init__(self, worker: str, problem: str) -> None:
-        super().__init__(f"the engine of worker {worker!r} failed: {problem}", retry_after_s=1.0, worker=worker)
-
-
 class WorkerLost(StreamwayError):
     reason = Reason.ERROR_REASON_WORKER_LOST
 
@@ -287,15 +273,6 @@ class TakeoverUnsupported(StreamwayError):
             retry_after_s=1.0,
             worker=worker,
             why=why,
-        )
-
-
-class TokenGap(StreamwayError):
-    reason = Reason.ERROR_REASON_TOKEN_GAP
-
-    def __init__(self, worker: str, waited_s: float) -> None:
-        super().__init__(
-            f"worker {worker!r} gave nothing for {waited_s:.0f} s in mid-answer", retry_after_s=1.0, worker=worker
         )
 
 

@@ -100,6 +100,12 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
         _C.ABORTED, 502, _SERVER, 1011, True, "the worker is gone and no other can continue this answer honestly"
     ),
     Reason.ERROR_REASON_TOKEN_GAP: Row(_C.UNAVAILABLE, 502, _SERVER, 1011, True, "tokens stopped in mid-answer"),
+    Reason.ERROR_REASON_FIRST_TOKEN_TIMEOUT: Row(
+        _C.UNAVAILABLE, 503, _SERVER, 1013, True, "the engine made no first token in time"
+    ),
+    Reason.ERROR_REASON_ENGINE_OVERLOADED: Row(
+        _C.UNAVAILABLE, 503, _SERVER, 1013, True, "the engine takes no more work now, and says when to come again"
+    ),
     Reason.ERROR_REASON_TOO_MANY_ATTEMPTS: Row(
         _C.ABORTED, 502, _SERVER, 1011, False, "the task was tried too often and lies in the dead lane"
     ),

@@ -22,6 +22,8 @@ const ADVICE = {
   engine_failed: "The engine broke. Its worker restarts it; try again in a moment.",
   worker_lost: "The worker is gone; another one, or the same after its restart, can answer.",
   takeover_unsupported: "The worker is gone, and no other can go on with this very answer. Ask again.",
+  first_token_timeout: "The engine did not begin in time. Ask again.",
+  engine_overloaded: "The engine has too much to do. Try again in a moment.",
   token_gap: "The worker fell silent in mid-answer. Ask again.",
   generation_not_found: "The mesh no longer keeps this answer. Ask again.",
   events_expired: "The mesh no longer keeps this answer. Ask again.",

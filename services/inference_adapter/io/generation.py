@@ -11,15 +11,17 @@ import structlog
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.memory import Memory, Transcript
 from services.inference_adapter.core.numbering import Numbering
+from services.inference_adapter.core.silence import Silence, SilenceLimits, SilenceWatch
 from services.inference_adapter.interfaces import Backend, EngineCall, Turns
 from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.metrics import AdapterMetrics
-from streamway.errors import Cancelled, Internal, StreamwayError, TokenGap, to_status
+from streamway.errors import Cancelled, FirstTokenTimeout, Internal, StreamwayError, TokenGap, to_status
 from streamway.journal.answer import ChoiceSoFar
 from streamway.lanes import TakenTask
 from streamway.runtime.clock import Clock
 from streamway.telemetry.context import RequestContext, current
 from streamway.v1 import common_pb2
+from streamway.valkey.keys import is_bulk, task_class
 
 _log = structlog.get_logger("adapter")
 
@@ -28,10 +30,8 @@ State = Literal["queued", "running", "finished", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What all generations of a worker share. `new_epoch` makes the epoch of an engine call from its attempt.
-
-    `token_gap_s`: an engine that gives nothing for longer in mid-answer is given up; 0: never.
-    """
+    """What all generations of a worker share. `new_epoch` makes the epoch of an engine call from its attempt; an engine call
+    that is silent beyond `silence` is given up."""
 
     worker: str
     backend: Backend
@@ -42,7 +42,7 @@ class Workplace:
     pace: EnginePace
     new_epoch: Callable[[int], int]
     flush_units: int
-    token_gap_s: float
+    silence: SilenceLimits
     turns: Turns
 
 
@@ -66,9 +66,8 @@ class Generation:
         "_numbering",
         "_on_end",
         "_place",
-        "_silent_since",
-        "_spoke",
         "_started",
+        "_watch",
         "id",
         "request",
         "state",
@@ -108,10 +107,10 @@ class Generation:
         self._called_at = self._first_at = 0.0
         self._started = False
         self._marked = False
-        # This engine call has made a token; it has made one since the last tick; when it was first found silent.
+        # This engine call has made a token.
         self._flowing = False
-        self._spoke = False
-        self._silent_since = 0.0
+        bulk = is_bulk(task_class(request.priority))
+        self._watch = SilenceWatch(place.silence.first_token_of(request.model, bulk=bulk), place.silence.gap_s)
 
     @property
     def over(self) -> bool:
@@ -137,22 +136,26 @@ class Generation:
         self._call_engine(None)
 
     def tick(self, now: float) -> None:
-        """Time has passed: gives an engine up that has gone silent in mid-answer."""
-        gap_s = self._place.token_gap_s
-        if not self._flowing or self._call is None or not gap_s or self.over:
+        """Time has passed: gives an engine up that has been silent for too long."""
+        if self._call is None or self.over:
             return
-        if self._spoke:
-            self._spoke = False
-            self._silent_since = now
-        elif now - self._silent_since >= gap_s:
-            self._place.metrics.engine_errors.labels("token_gap").inc()
-            _log.warning("engine_silent", generation=self.id, seconds=gap_s)
-            self._gave_up(TokenGap(self._place.worker, gap_s))
+        silence, place = self._watch.look(now), self._place
+        if silence is None:
+            return
+        error: StreamwayError
+        if silence is Silence.FIRST_TOKEN:
+            error = FirstTokenTimeout(place.worker, self._watch.first_token_s)
+        else:
+            error = TokenGap(place.worker, place.silence.gap_s)
+        self._note_failure(error)
+        self._gave_up(error)
 
     def _call_engine(self, so_far: ChoiceSoFar | None) -> None:
         self._place.turns.began(self.request)
         token = current.set(self._context)
-        self._called_at = self._place.clock.monotonic() if so_far is None else 0.0
+        now = self._place.clock.monotonic()
+        self._watch.began(now)
+        self._called_at = now if so_far is None else 0.0
         try:
             self._call = self._place.backend.call(self.request, self, so_far)
         except Exception:  # noqa: BLE001 — backends promise not to raise; the others must not pay for one that does
@@ -210,7 +213,7 @@ class Generation:
     ) -> None:
         """A chunk of the answer. Per-token path."""
         numbering = self._numbering
-        self._spoke = True
+        self._watch.spoke = True
         if not self._flowing:
             self.started()
             if self.over:

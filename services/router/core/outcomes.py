@@ -40,6 +40,7 @@ COUNTS: Final[Mapping[Reason.ValueType, bool]] = MappingProxyType(
         Reason.ERROR_REASON_QUOTA_EXCEEDED: False,
         Reason.ERROR_REASON_REQUEST_TOO_LARGE_FOR_QUOTA: False,
         Reason.ERROR_REASON_MEMORY_PRESSURE: False,
+        Reason.ERROR_REASON_ENGINE_OVERLOADED: False,
         # What is planned, or another part's.
         Reason.ERROR_REASON_GOING_AWAY: False,
         Reason.ERROR_REASON_STORE_UNAVAILABLE: False,
@@ -52,6 +53,7 @@ COUNTS: Final[Mapping[Reason.ValueType, bool]] = MappingProxyType(
         Reason.ERROR_REASON_ENGINE_FAILED: True,
         Reason.ERROR_REASON_WORKER_LOST: True,
         Reason.ERROR_REASON_TOKEN_GAP: True,
+        Reason.ERROR_REASON_FIRST_TOKEN_TIMEOUT: True,
         Reason.ERROR_REASON_INTERNAL: True,
     }
 )

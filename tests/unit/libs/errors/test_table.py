@@ -49,6 +49,8 @@ EXAMPLES: list[StreamwayError] = [
     errors.IdempotencyConflict("x"),
     errors.TakeoverUnsupported("adapter-0", "it has more than one choice"),
     errors.TokenGap("adapter-0", 10),
+    errors.FirstTokenTimeout("adapter-0", 8),
+    errors.EngineOverloaded("adapter-0", 429, 5.0, "slow down"),
     errors.TooManyAttempts(3),
     errors.QuotaExceeded("acme", "tokens_per_minute", 1000, 2.5, "m", {"limit_tokens": "1000"}),
     errors.RequestTooLargeForQuota("acme", 2000, 900),
