@@ -131,6 +131,7 @@ def test_the_catalogue_of_reasons_is_judged_whole() -> None:
         "ERROR_REASON_ENGINE_FAILED",
         "ERROR_REASON_WORKER_LOST",
         "ERROR_REASON_TOKEN_GAP",
+        "ERROR_REASON_FIRST_TOKEN_TIMEOUT",
         "ERROR_REASON_INTERNAL",
     }
 
