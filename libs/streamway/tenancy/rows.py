@@ -175,9 +175,11 @@ def check(content: Any) -> TenancyRows:
 
 
 def _told(error: Any) -> str:
-    # The names of unions and of keys that pydantic adds to a path say nothing to who wrote the file.
-    path = [_printable(str(part)[:64]) for part in error["loc"] if part != "[key]"]
-    where, kind = ".".join(path), error["type"]
+    kind, path = error["type"], [_printable(str(part)[:64]) for part in error["loc"]]
+    if path[-1:] == ["[key]"] and kind != "extra_forbidden":
+        # What pydantic puts behind a name that is wrong says nothing to who wrote the file.
+        path.pop()
+    where = ".".join(path)
     if kind == "extra_forbidden":
         known = _fields_at(path[:-1])
         close = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.6)

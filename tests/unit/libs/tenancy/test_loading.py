@@ -134,6 +134,7 @@ def test_anonymous_callers_beside_keys_need_a_row_of_their_own(tmp_path: Path) -
 BAD = [
     ("tenants: {acme: {tier: gold, wieght: 2}}", r"tenants\.acme\.wieght: unknown key; did you mean 'weight'"),
     ("tenents: {}", "tenents: unknown key; did you mean 'tenants'"),
+    ("'[key]': {}", r"\[key\]: unknown key; known are default_tier"),
     (
         "tenants: {a: {tier: gold, models: {m: {weight: 1}}}}",
         r"a\.models\.m\.weight: unknown key; known are concurrency",
