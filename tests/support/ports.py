@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
+from services.supervisor.io.ports import candidates, is_free
+
+_free = filter(is_free, candidates())
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of loopback that nothing listens on now; each one once in a process."""
+    return next(_free)

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
+from collections.abc import Iterator
+from typing import Final
 
 from streamway.runtime.process import StartError
 
+# Below what the kernel gives to whoever names no port: nobody gets one by chance before the process that is to have it.
+_FIRST: Final = 20_000
+_COUNT: Final = 12_000
+# Meshes that start at the same time have process ids that are near each other: each has so many ports of its own to begin with.
+_EACH: Final = 131
+
+
+def candidates() -> Iterator[int]:
+    """Ports to try, in an order that depends on the process, so that two of them do not find the same one free."""
+    begin = os.getpid() * _EACH
+    for number in range(_COUNT):
+        yield _FIRST + (begin + number) % _COUNT
+
+
+def is_free(port: int) -> bool:
+    """Whether a TCP port of loopback can be bound now."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
 
 def free_ports(count: int) -> list[int]:
-    """Different TCP ports of loopback that nothing listens on now."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Different TCP ports of loopback that nothing listens on now. Raises StartError when there are not as many."""
+    found = list(itertools.islice(filter(is_free, candidates()), count))
+    if len(found) == count:
+        return found
+    raise StartError(f"of the ports from {_FIRST} to {_FIRST + _COUNT - 1} only {len(found)} are free; give a --port")
 
 
 def listen(host: str, port: int) -> socket.socket:
