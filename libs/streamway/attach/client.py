@@ -51,6 +51,7 @@ MOST_COMMANDS: Final = 1000
 _KEPT: Final = frozenset({"cancel", "inline_task"})
 # Three signs of life may be missed.
 SILENCE_S: Final = 6.0
+_LOOKS: Final = 12
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 # A stream that brought something, or lasted this long, was a real one: the next break is a new outage.
@@ -238,16 +239,18 @@ class AttachClient:
         return None
 
     async def _watch(self, call: Any, until: float | None) -> None:
-        """Tears the stream down when it brings nothing. `until` bounds the first sign of one that replaces a silent one."""
+        """Tears the stream down when it brings nothing. `until` bounds the first sign of one that replaces a silent one.
+
+        Looks are counted and not seconds: a process that stood still itself has not read yet what came meanwhile.
+        """
+        heard, quiet = self._heard, 0
         while True:
-            await asyncio.sleep(self._silence_s / 12)
-            if not self._subscriptions:
+            await asyncio.sleep(self._silence_s / _LOOKS)
+            if not self._subscriptions or self._heard != heard:
+                heard, quiet = self._heard, 0
                 continue
-            now = self._loop.time()
-            limit = self._heard + self._silence_s
-            if until is not None and not self._proven:
-                limit = min(limit, until)
-            if now >= limit:
+            quiet += 1
+            if quiet >= _LOOKS or (until is not None and not self._proven and self._loop.time() >= until):
                 _log.warning("attach_silent", worker=self.worker, subscriptions=len(self._subscriptions))
                 self._silent = True
                 call.cancel()

