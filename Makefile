@@ -13,6 +13,11 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PROTOS := $(wildcard protos/streamway/v1/*.proto)
 UV := uv==0.13.9
 COMPOSE := docker compose --env-file .run/compose.env
+# Test files run in so many processes side by side: most of them wait most of the time.
+TESTS_AT_ONCE ?= 3
+
+# A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate chaos lock up down clean
 
@@ -74,8 +79,8 @@ simulate: setup ## strategies and tiers in virtual time: tables and pictures. AR
 
 ci: lint format types imports proto-lint proto-breaking docs-check test ## exactly what CI runs
 
-test: setup model ## all tests; needs no root. ARGS="tests/unit -k name"
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup model ## all tests; needs no root. ARGS="tests/unit -k name"; one after the other: TESTS_AT_ONCE=0
+	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup ## ruff
 	@$(BIN)/ruff check .

@@ -1,16 +1,23 @@
-"""Fixtures that all tests share, and what every test is held to: no task outlives it, nothing is left out in CI."""
+"""Fixtures that all tests share, and what every test is held to: no task outlives it, nothing is left out in CI.
+
+`make test` runs test files side by side in several processes (pytest-xdist). Each has its own Valkey, meshes, folders and
+ports, so that nothing is shared but the machine; who must have that to itself is marked `alone`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from redis.asyncio import Redis
 
+from tests.support.alone import Machine
 from tests.support.needs import LEFT_OUT
 from tests.support.valkey_server import ValkeyServer
 
@@ -24,6 +31,7 @@ _LONG = (
     "tests/integration/test_edge_leaving.py",
     "tests/property/test_journal_protocol.py",
 )
+_LEFT_TO_CI = pytest.StashKey[int]()
 
 # No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
 settings.register_profile("streamway", deadline=None, derandomize=_CI)
@@ -39,6 +47,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.nodeid.startswith(_LONG)]
+        config.stash[_LEFT_TO_CI] = len(long)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["left_to_ci"] = len(long)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every process of a parallel run has left out the same."""
+    node.config.stash[_LEFT_TO_CI] = getattr(node, "workeroutput", {}).get("left_to_ci", 0)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Before the test's time limit begins."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    # Each process has a folder of its own in that of the run.
+    machine = Machine(Path(item.config.getoption("basetemp")).parent)
+    with machine.held(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 @pytest.fixture(scope="session")
@@ -93,10 +121,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each thing that is missing."""
-    long = [item for item in terminalreporter.stats.get("deselected", []) if item.nodeid.startswith(_LONG)]
+    long = terminalreporter.config.stash.get(_LEFT_TO_CI, 0)
     if long:
         terminalreporter.write_line(
-            f"{len(long)} tests that take minutes (kills, cut networks, drains, limits): FULL=1 make test, and CI"
+            f"{long} tests that take minutes (kills, cut networks, drains, limits): FULL=1 make test, and CI"
         )
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
