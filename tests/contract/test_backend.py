@@ -421,7 +421,7 @@ async def test_a_llamacpp_that_dies_is_noticed_and_its_calls_fail() -> None:
     backend.call(engine.request("Tell a long story.", max_tokens=500), sink)
     await asyncio.wait_for(sink.first.wait(), 30)
     os.kill(backend.info().pid, signal.SIGKILL)
-    await asyncio.wait_for(backend.failed(), 5)
+    await asyncio.wait_for(backend.failed(), 20)
     await sink.wait()
     assert isinstance(sink.error, EngineFailed)
     with pytest.raises(EngineFailed):

@@ -195,14 +195,14 @@ async def test_the_engine_dies_with_its_adapter(real_mesh: MeshProcesses, sdk: o
     engine = real_mesh.pid_of("engine-0")
     old = real_mesh.kill("adapter-0")
     async with sdk:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while subprocess.run(
                 ["ps", "-p", str(engine), "-o", "stat="], capture_output=True, check=False
             ).stdout.strip():
                 await asyncio.sleep(0.1)
         await real_mesh.restarted("adapter-0", old, 60)
         # The supervisor asks the new adapter for its engine a moment after it is ready.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while real_mesh.pid_of("engine-0") == engine:
                 await asyncio.sleep(0.1)
 

@@ -95,7 +95,7 @@ async def test_leaving_a_direct_call_aborts_the_engine(valkey_server: ValkeyServ
         engine_call.say("a")
         await call.read()
         call.cancel()
-        await eventually(lambda: engine_call.aborted, True, within_s=0.5)
+        await eventually(lambda: engine_call.aborted, True)
         await eventually(lambda: adapter.window.running, 0)
 
 
@@ -289,7 +289,7 @@ async def test_a_half_closed_stream_ends_with_its_last_subscription(valkey: Redi
 async def test_silence_is_broken_by_signs_of_life(valkey_server: ValkeyServer) -> None:
     async with running_adapter(valkey_server.url, ScriptedEngine(), heartbeat_s=0.2) as adapter, attached(adapter) as s:
         await s.subscribe(new_generation_id())
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             assert await s.read()
             assert await s.read()
         assert s.batches == [0, 0]
@@ -313,7 +313,7 @@ async def test_a_reader_that_does_not_read_is_dropped_and_others_are_not(
             call.say(piece)
             if count % 8 == 0:
                 await quick.until(number, 0)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while sum(event.token.units for event in quick.events[number]) < count:
                         await quick.read()
         call.end()

@@ -17,7 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from redis.asyncio import Redis
 
-from services.inference_adapter.core.hidden import LOOK_S
+from services.inference_adapter.core import hidden
 from streamway.runtime.start import StartError
 from streamway.valkey import keys
 from tests.support.adapter_world import (
@@ -110,9 +110,10 @@ async def test_after_a_restart_what_ran_is_lost_and_what_waited_is_run(
 
 
 async def test_a_task_whose_reply_was_lost_is_found_among_the_own_pending_ones(
-    valkey: Redis, valkey_server: ValkeyServer
+    valkey: Redis, valkey_server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Added and read under the worker's name in one step: it is pending here, and this worker never saw it."""
+    monkeypatch.setattr(hidden, "LOOK_S", 0.5)
     wanted, lane = request(), keys.lane(WORKER, "gold")
     async with (
         running_adapter(valkey_server.url, ScriptedEngine(answer=("a",))) as adapter,
@@ -125,7 +126,7 @@ async def test_a_task_whose_reply_was_lost_is_found_among_the_own_pending_ones(
             pipe.xadd(lane, copy)
             pipe.xreadgroup(keys.LANE_GROUP, WORKER, {lane: ">"}, count=1)
             await pipe.execute()
-        assert text(await stream.all(await stream.subscribe(generation, after=1), within_s=3 * LOOK_S)) == "a"
+        assert text(await stream.all(await stream.subscribe(generation, after=1))) == "a"
 
 
 async def test_what_ended_in_an_earlier_life_is_told_as_lost_to_who_asks_for_it(
@@ -139,10 +140,10 @@ async def test_what_ended_in_an_earlier_life_is_told_as_lost_to_who_asks_for_it(
     async with running_adapter(valkey_server.url, engine) as adapter, attached(adapter) as stream:
         # One that has read something of it can only be lost, at once; one that has not could be early.
         assert (
-            reason((await stream.all(await stream.subscribe(generation, after=3), within_s=0.5))[-1]) == "worker_lost"
+            reason((await stream.all(await stream.subscribe(generation, after=3), within_s=1.5))[-1]) == "worker_lost"
         )
         number = await stream.subscribe(generation, after=1, view="VIEW_OUTCOME")
-        assert reason((await stream.all(number, within_s=3))[-1]) == "worker_lost"
+        assert reason((await stream.all(number, within_s=20))[-1]) == "worker_lost"
 
 
 async def test_a_reader_with_more_than_this_life_made_is_told_that_the_worker_was_lost(
@@ -183,7 +184,7 @@ async def test_l1_a_drain_is_told_at_once_and_lets_accepted_work_end(
             call.end()
         for number in numbers:
             assert kinds(await stream.all(number))[-1] == "finished"
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             await drain
         assert await unfinished(valkey) == 0
 
@@ -276,7 +277,7 @@ async def test_an_engine_that_dies_ends_the_worker(valkey_server: ValkeyServer) 
         await asyncio.sleep(0.1)
         assert not failed.done()
         engine.died.set()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             await failed
 
 
@@ -292,7 +293,7 @@ async def test_the_process_serves_drains_and_ends(valkey: Redis, valkey_server: 
         text=True,
     )
     try:
-        await eventually(lambda: valkey.exists(keys.lease("worker", WORKER)), 1, within_s=15)
+        await eventually(lambda: valkey.exists(keys.lease("worker", WORKER)), 1, within_s=20)
         stream = Attached(f"127.0.0.1:{port}")
         number = await stream.subscribe(await enqueue(valkey, request(model="simulated")))
         assert kinds(await stream.all(number))[-1] == "finished"

@@ -74,7 +74,7 @@ def readers(world: JournaledWorld, answer: Answer) -> int:
     return sum(each.generation == answer.id for stream in streams for each in stream.subscriptions.values())
 
 
-async def until(true: Any, within_s: float = 5.0) -> None:
+async def until(true: Any, within_s: float = 20.0) -> None:
     async with asyncio.timeout(within_s):
         while not true():
             await asyncio.sleep(0.01)

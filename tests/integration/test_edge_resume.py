@@ -420,7 +420,7 @@ async def test_a4_a_lost_socket_only_unsubscribes_and_a_cancel_stops_at_once(wor
     async with client_of(edge) as (client, _):
         answer = await opened(world, client, "a", "x")
         client.socket.transport.abort()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not any(command.HasField("unsubscribe") for command in world.worker.commands):
             await asyncio.sleep(0.02)
     assert not world.router.cancelled
@@ -428,11 +428,11 @@ async def test_a4_a_lost_socket_only_unsubscribes_and_a_cancel_stops_at_once(wor
     async with client_of(edge) as (client, _):
         await client.send(type="resume", id="b", generation=answer.id, after=answer.cursor)
         await client.until("resumed")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(world.worker.subscribed) < 2:
                 await asyncio.sleep(0.02)
         await client.send(type="cancel", id="b")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while world.worker.cancelled != [answer.id]:
                 await asyncio.sleep(0.02)
 
@@ -508,7 +508,7 @@ async def test_f3_a_slow_reader_is_paused_and_gets_everything_later_and_the_othe
     async with frames(socket_url(edge)) as quick:
         other = await opened(world, quick, "a", "ok", number=2)
         await other.end()
-        await quick.until("finished", within_s=5)
+        await quick.until("finished", within_s=20)
     assert await metric(edge, "streamway_edge_pauses_total") >= 1
     await answer.end()
     slow.transport.resume_reading()
@@ -558,7 +558,7 @@ async def test_a_paused_generation_is_kept_alive_at_its_worker(
     slow.transport.pause_reading()
     await answer.say(*["x" * 20_000] * 100)
     before = len(world.worker.subscribed)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(world.worker.subscribed) < before + 3:
             await asyncio.sleep(0.05)
     last = [command.WhichOneof("command") for command in world.worker.commands]

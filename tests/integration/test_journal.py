@@ -85,7 +85,7 @@ async def link(url: str) -> AsyncIterator[Link]:
     async with TaskScope("test") as scope:
         link = Link(url, SystemClock())
         scope.spawn(link.run(), "link")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             session = await link.session()
         await session.call("FLUSHALL")
         await session.call("SCRIPT", "FLUSH")
@@ -124,7 +124,7 @@ class NoDeadLetters:
         return encode_events([common_pb2.Event(error=common_pb2.Error(delivered_until=3))])
 
 
-async def until(met: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(met: Callable[[], bool], timeout_s: float = 20.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not met():
             await asyncio.sleep(0.01)
@@ -281,15 +281,15 @@ async def test_a_reader_follows_from_its_cursor(link: Link, url: str) -> None:
         follower.follow("g", read.tail, Listener("g"))
         await asyncio.sleep(0.1)  # it blocks now, on g alone
         second = follower.follow("h", START, Listener("h"))
-        await until(lambda: heard["h"] == [1], 2.0)
+        await until(lambda: heard["h"] == [1])
         writer, listener = JournalWriter(link, SystemClock()), Reader()
         writing = await begin(link, writer, 1, "r1", listener)
         writing.append(Kind.TOKENS, 3, tokens(3, "x"))
-        await until(lambda: heard["g"] == [2, 3], 2.0)
+        await until(lambda: heard["g"] == [2, 3])
         second.close()
         assert len(follower) == 1
         (await blocking.session()).abort()
-        await until(lambda: heard["g"] == [2, 3, -1], 2.0)
+        await until(lambda: heard["g"] == [2, 3, -1])
     assert heard["h"] == [1]
 
 
@@ -410,8 +410,8 @@ async def test_a_store_that_says_nothing_is_told_of_and_its_connection_given_up(
         writing = await begin(link, writer, 1, "r1", listener)
         await session.call("CLIENT", "PAUSE", 1_500, "ALL")
         writing.append(Kind.TOKENS, 3, tokens(3, "x"))
-        await until(lambda: listener.silent_at == 2, 1.0)
-        await until(lambda: not session.alive, 2.0)
+        await until(lambda: listener.silent_at == 2)
+        await until(lambda: not session.alive)
         await until(lambda: listener.position == 3)
         read = await read_channel(await link.session(), "g")
         assert [entry.last for entry in read.entries] == [1, 2, 3]

@@ -129,14 +129,14 @@ class Attached:
             self.events.setdefault(event.subscription, []).append(event)
         return True
 
-    async def until(self, number: int, count: int, within_s: float = 10.0) -> list[common_pb2.Event]:
+    async def until(self, number: int, count: int, within_s: float = 20.0) -> list[common_pb2.Event]:
         """Reads until a subscription has at least `count` events."""
         async with asyncio.timeout(within_s):
             while len(self.events.get(number, ())) < count:
                 assert await self.read(), "the stream ended"
         return self.events[number]
 
-    async def all(self, number: int, within_s: float = 10.0) -> list[common_pb2.Event]:
+    async def all(self, number: int, within_s: float = 20.0) -> list[common_pb2.Event]:
         """Reads until a subscription has its terminal event."""
         async with asyncio.timeout(within_s):
             while not (got := self.events.get(number, [])) or kinds(got)[-1] not in ("finished", "error"):
@@ -157,7 +157,7 @@ async def attached(adapter: Adapter) -> AsyncIterator[Attached]:
         await stream.close()
 
 
-async def eventually(look: Callable[[], Any], expected: Any, within_s: float = 5.0) -> None:
+async def eventually(look: Callable[[], Any], expected: Any, within_s: float = 20.0) -> None:
     """Waits until `look`, a function or coroutine function, gives `expected`."""
     until = time.monotonic() + within_s
     while True:

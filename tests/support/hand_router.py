@@ -55,12 +55,12 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
         for outbox in self._outboxes:
             outbox.put_nowait(None)
 
-    async def asked(self, number: int = 1, within_s: float = 10.0) -> common_pb2.GenerationRequest:
+    async def asked(self, number: int = 1, within_s: float = 20.0) -> common_pb2.GenerationRequest:
         """The `number`-th request that was opened, counted from 1; waits for it."""
         await self.until(lambda: len(self.opened) >= number, within_s)
         return self.opened[number - 1]
 
-    async def until(self, true: Callable[[], bool], within_s: float = 10.0) -> None:
+    async def until(self, true: Callable[[], bool], within_s: float = 20.0) -> None:
         """Waits until something that this router is told makes `true` hold."""
         async with asyncio.timeout(within_s):
             while not true():

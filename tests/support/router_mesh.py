@@ -25,7 +25,7 @@ from streamway.valkey.leases import Lease
 from tests.support.inference_service import HandServer, HandWorker
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     """Waits for a condition; fails after `limit_s`."""
     async with asyncio.timeout(limit_s):
         while not condition():
@@ -130,7 +130,7 @@ class ConnectStream:
     def kinds(self, generation: str) -> list[str | None]:
         return [event.WhichOneof("event") for event in self.of(generation)]
 
-    async def first(self, generation: str, limit_s: float = 5.0) -> common_pb2.Event:
+    async def first(self, generation: str, limit_s: float = 20.0) -> common_pb2.Event:
         await until(lambda: bool(self.of(generation)), limit_s)
         return self.of(generation)[0]
 

@@ -272,7 +272,7 @@ async def test_abort_closes_the_connection() -> None:
     async with ScriptedServer([head, body, *[b": ping\n\n"] * 100], pause_s=0.02) as server:
         backend, sink = backend_of(server.url), RecordingSink()
         call = backend.call(common_pb2.GenerationRequest(model="m", openai_body=b"{}"), sink)
-        await asyncio.wait_for(sink.first.wait(), 5)
+        await asyncio.wait_for(sink.first.wait(), 20)
         call.abort()
         for _ in range(50):
             if server.gone:
