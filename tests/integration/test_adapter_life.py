@@ -170,10 +170,9 @@ async def test_l1_a_drain_is_told_at_once_and_lets_accepted_work_end(
         await engine.next_call()
         numbers.append(await stream.subscribe(await enqueue(valkey, request("in the lane"))))
         drain = asyncio.get_running_loop().create_task(adapter.drain())
-        await asyncio.sleep(0.1)
-        assert await serving(adapter.address) == "NOT_SERVING"
-        assert await ready(adapter.operations_address) == (503, "draining")
-        assert await valkey.hget(keys.lease("worker", WORKER), "draining") == b"1"
+        await eventually(lambda: serving(adapter.address), "NOT_SERVING")
+        await eventually(lambda: ready(adapter.operations_address), (503, "draining"))
+        await eventually(lambda: valkey.hget(keys.lease("worker", WORKER), "draining"), b"1")
         # A router that has not noticed yet.
         numbers.append(await stream.subscribe(await enqueue(valkey, request("late"))))
         for count in range(1, 4):

@@ -225,7 +225,7 @@ class TestWorkers:
             stream = made.connect()
             made.workers[0].fields["draining"] = "1"
             await made.renew()
-            await asyncio.sleep(0.15)
+            await made.look()
             routes = set()
             for number in range(12):
                 event = await stream.first(await stream.open(ask(f"{number}")))
@@ -234,7 +234,7 @@ class TestWorkers:
             assert routes == {"home", "moved"}
             made.workers[1].fields["healthy"] = "0"
             await made.renew()
-            await asyncio.sleep(0.15)
+            await made.look()
             refused = await _refusal(stream, ask())
             assert (refused.name, refused.retry_after_s) == ("no_workers", 1)
             await stream.close()
@@ -277,7 +277,7 @@ class TestWorkers:
         async with mesh(valkey, valkey_server.url, queue_limit=1, poll_s=0.05, worker_fields=fields) as made:
             for _ in range(2):
                 await valkey.xadd(keys.lane("w0", "gold"), {"generation": "other"})
-            await asyncio.sleep(0.15)
+            await made.look()
             stream = made.connect()
             assert (await _refusal(stream, ask())).name == "queue_full"
             await stream.close()

@@ -87,7 +87,7 @@ async def test_a_client_that_goes_stops_the_work(server: EngineServer, client: A
             break
     assert server.engine.running == 1
     await stream.close()
-    for _ in range(50):
+    for _ in range(1000):
         if not server.engine.running:
             break
         await asyncio.sleep(0.01)

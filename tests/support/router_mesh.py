@@ -100,6 +100,10 @@ class Mesh:
         for worker in self.workers:
             await worker.lease.renew()
 
+    async def look(self) -> None:
+        """Has the router read its workers anew."""
+        await self.app._made().registry.refresh()
+
 
 class ConnectStream:
     """A Connect call: what was sent, what came."""

@@ -92,11 +92,11 @@ async def test_no_more_of_a_class_are_taken_than_asked_for_and_the_higher_class_
 
 async def test_waiting_takes_nothing_and_ends_when_something_comes(valkey: Redis, reader: LaneReader) -> None:
     begun = time.monotonic()
-    waiting = asyncio.get_running_loop().create_task(reader.wait(5000))
+    waiting = asyncio.get_running_loop().create_task(reader.wait(60_000))
     await asyncio.sleep(0.1)
     added = await add(valkey, "x", priority=-1)
     await waiting
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30
     assert (await valkey.xpending(keys.lane("w", "bulk"), keys.LANE_GROUP))["pending"] == 0
     assert ids(await reader.take(each(1))) == [added]
 
@@ -104,7 +104,7 @@ async def test_waiting_takes_nothing_and_ends_when_something_comes(valkey: Redis
 async def test_waiting_ends_after_its_time(reader: LaneReader) -> None:
     begun = time.monotonic()
     await reader.wait(100)
-    assert 0.05 < time.monotonic() - begun < 2
+    assert 0.05 < time.monotonic() - begun < 20
 
 
 async def test_waiting_does_not_end_at_once_for_what_is_taken_and_not_finished(

@@ -236,7 +236,7 @@ async def test_own_call_cancels_what_is_left_early() -> None:
             await call.write(router_pb2.ConnectRequest())
             await call.read()
             assert servicer.streams == 1
-        for _ in range(100):
+        for _ in range(1000):
             if not servicer.streams:
                 break
             await asyncio.sleep(0.02)
