@@ -86,6 +86,13 @@ async def valkey(valkey_server: ValkeyServer) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store counts as silent after half a second. The 50 ms of a real one may go by on a machine that is busy."""
+    monkeypatch.setattr("streamway.journal.channel.SILENCE_S", 0.5)
+    monkeypatch.setattr("streamway.journal.writing.SILENCE_S", 0.5)
+
+
 @pytest.fixture(autouse=True)
 def no_task_outlives_a_test(request: pytest.FixtureRequest) -> None:
     """Comes before every other fixture, so that its check comes after they have cleaned up."""

@@ -26,6 +26,8 @@ from tests.support.scripted_engine import ScriptedEngine
 from tests.support.two_workers import RELAXED, copy_for, ended, events_in, kill, router_lease, worker
 from tests.support.valkey_server import ValkeyServer
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 
 class _Sink:
     """A ReaderSink that keeps what it got."""
