@@ -138,7 +138,7 @@ async def test_an_answer_is_stored_after_its_end_and_the_same_question_gets_it_a
         assert [event.position for event in relayed] == [1, 2, 3, 5, 6, 7]
 
         look = router_pb2.GetGenerationRequest(generation=second)
-        for _ in range(50):
+        for _ in range(1000):
             try:
                 found = await made.stub.GetGeneration(look, metadata=made.metadata)
                 break
@@ -165,7 +165,7 @@ async def test_a_stuck_cache_costs_a_few_requests_their_budget_and_then_nobody_a
 ) -> None:
     async with (
         stuck_cache(valkey_server.url) as (address, servicer),
-        mesh(valkey, valkey_server.url, caches=(address,), worker_fields={"slots": "100"}) as made,
+        mesh(valkey, valkey_server.url, caches=(address,), cache_budget_ms=20, worker_fields={"slots": "100"}) as made,
     ):
         await _connected(made)
         stream = made.connect()
@@ -175,7 +175,7 @@ async def test_a_stuck_cache_costs_a_few_requests_their_budget_and_then_nobody_a
             assert event.accepted.cache == "unavailable"
         # 40 budgets would be 0.8 s; after five late answers the cache is left alone for a second.
         assert servicer.calls < 20
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         await stream.close()
 
 
