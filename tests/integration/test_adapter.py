@@ -184,6 +184,7 @@ async def test_views_after_the_end_send_everything_or_the_outcome(valkey: Redis,
         assert text(again) == "ab"
 
 
+@pytest.mark.alone
 async def test_a_cancel_of_what_runs_aborts_the_engine_at_once(valkey: Redis, valkey_server: ValkeyServer) -> None:
     engine = ScriptedEngine()
     async with running_adapter(valkey_server.url, engine) as adapter, attached(adapter) as stream:
