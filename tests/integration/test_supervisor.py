@@ -146,12 +146,20 @@ def test_what_valkey_holds_outlives_its_crash(start: Callable[..., Up]) -> None:
         assert client.get("k") == b"v"
 
 
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; nobody may have asked for its exit code yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_no_child_outlives_a_supervisor_that_was_killed(start: Callable[..., Up]) -> None:
     mesh = start("--workers", "2").up()
     pids = [row["pid"] for row in mesh.rows.values()]
     mesh.process.kill()
     mesh.process.wait()
-    mesh.until(lambda: not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids), 3)
+    mesh.until(lambda: all(map(is_gone, pids)), 15)
 
 
 def test_a_second_signal_ends_everything_at_once(start: Callable[..., Up]) -> None:
@@ -162,8 +170,8 @@ def test_a_second_signal_ends_everything_at_once(start: Callable[..., Up]) -> No
     mesh.until(lambda: "draining" in mesh.said)
     assert mesh.process.poll() is None
     mesh.process.send_signal(signal.SIGTERM)
-    assert mesh.process.wait(3) == 128 + signal.SIGTERM
-    mesh.until(lambda: not stopped.is_running() or stopped.status() == "zombie", 3)
+    assert mesh.process.wait(15) == 128 + signal.SIGTERM
+    mesh.until(lambda: is_gone(stopped.pid), 15)
 
 
 def test_ctrl_c_reaches_only_the_supervisor(start: Callable[..., Up]) -> None:

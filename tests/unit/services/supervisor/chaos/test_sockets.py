@@ -30,7 +30,7 @@ def server() -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
     yield process
     process.kill()
-    process.wait(5)
+    process.wait(30)
     assert process.stdout is not None
     process.stdout.close()
 
@@ -61,7 +61,7 @@ def test_the_process_at_the_other_end_is_found_and_cut_off_but_goes_on_to_listen
 
 def test_a_process_that_is_gone_has_no_connections(server: subprocess.Popen[str]) -> None:
     server.kill()
-    server.wait(5)
+    server.wait(30)
     assert holder_of(("127.0.0.1", 1), [server.pid]) is None
     with pytest.raises(ProcessLookupError):
         cut(server.pid)
