@@ -80,6 +80,14 @@ async def until(true: Any, within_s: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
+async def completed(edge: Edge, id_: str) -> Any:
+    """A response, when the edge has read its end."""
+    async with asyncio.timeout(20):
+        while (response := (await call("GET", url(edge, id_)))[1])["status"] != "completed":
+            await asyncio.sleep(0.02)
+    return response
+
+
 async def test_the_edges_that_were_asked_read_a_background_response_to_its_end(world: JournaledWorld) -> None:
     first, second = await world.edge(), await world.edge()
     id_, answer = await background(world, first)
@@ -94,8 +102,7 @@ async def test_the_edges_that_were_asked_read_a_background_response_to_its_end(w
     await until(lambda: readers(world, answer) == 1)
     await answer.say("three")
     await answer.end()
-    _, response = await call("GET", url(second, id_))
-    assert response["status"] == "completed"
+    response = await completed(second, id_)
     assert response["output"][0]["content"][0]["text"] == "one two three"
     assert answer.id not in world.router.cancelled
 

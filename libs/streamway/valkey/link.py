@@ -144,6 +144,14 @@ class Link:
         self._session: LinkSession | None = None
         self._arrived = asyncio.Event()
         self._listeners: list[LinkListener] = []
+        # At the last look: when the connection was heard, and how long it had been silent.
+        self._looked = (0.0, 0.0)
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds in which replies were owed and none came, as of the last look. A loop that was busy has not listened."""
+        session, (heard, quiet_s) = self._session, self._looked
+        return quiet_s if session is not None and session.owed and session.heard == heard else 0.0
 
     @property
     def current(self) -> LinkSession | None:
@@ -246,6 +254,7 @@ class Link:
             await asyncio.sleep(0)
             session = self._session
             quiet_s = loop.time() - session.heard - busy_s if session is not None and session.owed else 0.0
+            self._looked = (session.heard if session is not None else 0.0, quiet_s)
             if session is None or quiet_s >= self._silence_s:
                 for listener in self._listeners:
                     listener.silent()

@@ -68,10 +68,7 @@ class Journal:
     @property
     def away(self) -> bool:
         """The store can't be reached, or has been silent for a second."""
-        session = self.link.current
-        if session is None:
-            return True
-        return session.owed > 0 and asyncio.get_running_loop().time() - session.heard > _AWAY_AFTER_S
+        return self.link.current is None or self.link.quiet_s > _AWAY_AFTER_S
 
     async def give(self, task: NewTask, accepted: common_pb2.Event | None) -> bool:
         """Opens the channel with `accepted` (None: no channel), then writes the record and the task copy, all on one connection.

@@ -132,8 +132,7 @@ class Reclaiming:
         self._departures.unreadable()
 
     def silent(self) -> None:
-        current = self._link.current
-        if current is not None and asyncio.get_running_loop().time() - current.heard >= _OUTAGE_S:
+        if self._link.quiet_s >= _OUTAGE_S:
             self._departures.unreadable()
 
     # --- The loop
