@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from streamway.runtime.ids import new_generation_id
-from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
+from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc, router_pb2, router_pb2_grpc
 from tests.e2e.conftest import GRACE_S
 from tests.support.clients import RawRequest, chat_body, frames
 from tests.support.mesh import EngineServer, MeshProcesses
@@ -38,6 +38,7 @@ async def assert_freed(engine: EngineServer, made_before: float, grace_s: float 
     assert made <= most_s * RATE
 
 
+@pytest.mark.alone
 async def test_a1_cutting_an_sse_stream_frees_the_engine(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     request = await RawRequest.post(engine_mesh.edge_url + PATH, chat_body("a1 sse", max_tokens=2000, stream=True))
     assert await request.head() == 200
@@ -51,6 +52,7 @@ async def test_a1_cutting_an_sse_stream_frees_the_engine(engine: EngineServer, e
     await assert_freed(engine, made)
 
 
+@pytest.mark.alone
 async def test_a1_cutting_a_websocket_frees_the_engine(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     async with frames(engine_mesh.websocket_url) as client:
         await client.open("a", "a1 websocket", params={"max_tokens": 2000})
@@ -61,6 +63,7 @@ async def test_a1_cutting_a_websocket_frees_the_engine(engine: EngineServer, eng
         await assert_freed(engine, made, GRACE_S)
 
 
+@pytest.mark.alone
 async def test_a1_a_long_poll_that_is_cut_and_not_repeated_frees_the_engine(
     engine: EngineServer, engine_mesh: MeshProcesses
 ) -> None:
@@ -80,6 +83,7 @@ async def test_a1_a_long_poll_that_is_cut_and_not_repeated_frees_the_engine(
     assert generation
 
 
+@pytest.mark.alone
 async def test_a1_breaking_a_grpc_call_frees_the_engine(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     async with grpc.aio.insecure_channel(engine_mesh.address("router-0")) as channel:
         call = router_pb2_grpc.RouterServiceStub(channel).Generate(
@@ -95,6 +99,7 @@ async def test_a1_breaking_a_grpc_call_frees_the_engine(engine: EngineServer, en
         await assert_freed(engine, made, GRACE_S)
 
 
+@pytest.mark.alone
 async def test_a1_closing_a_connect_stream_cancels_what_it_relays(
     engine: EngineServer, engine_mesh: MeshProcesses
 ) -> None:
@@ -132,22 +137,29 @@ async def test_a2_who_leaves_the_queue_never_reaches_the_engine(
         )
         for number in range(4)
     ]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while await engine.running() < 4:
             await asyncio.sleep(0.02)
     started = await engine.metric("simulated:requests_total")
     async with AsyncExitStack() as closing:
         leave = await asks(surface, engine_mesh, f"a2 {surface} queued", closing)
-        # It has reached the worker's window, or is on its way there.
-        await asyncio.sleep(0.3)
+        await queued(engine_mesh, 1)
         leave()
         # A WebSocket and a gRPC call have their grace; the others are gone at once.
-        await asyncio.sleep(GRACE_S + 0.5 if surface in ("websocket", "grpc") else 0.3)
+        await queued(engine_mesh, 0)
     for holder in holders:
         holder.cut()
-    await engine.idle_within(2.0)
+    await engine.idle_within(20)
     await asyncio.sleep(0.3)
     assert await engine.metric("simulated:requests_total") == started
+
+
+async def queued(mesh: MeshProcesses, number: int) -> None:
+    """Waits until so many tasks wait in the worker's window."""
+    async with grpc.aio.insecure_channel(mesh.address("adapter-0")) as channel, asyncio.timeout(20):
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        while (await stub.GetLoad(inference_pb2.GetLoadRequest())).queued != number:
+            await asyncio.sleep(0.02)
 
 
 async def asks(surface: str, mesh: MeshProcesses, prompt: str, closing: AsyncExitStack) -> Callable[[], object]:
@@ -184,21 +196,22 @@ async def test_a2_a_task_that_leaves_the_queue_never_reaches_the_engine(
     while await engine.running() < 4:
         await asyncio.sleep(0.02)
     started = await engine.metric("simulated:requests_total")
-    queued = await RawRequest.post(
+    leaving = await RawRequest.post(
         engine_mesh.edge_url + PATH,
         chat_body("a2 queued", max_tokens=10, stream=True),
         {"x-streamway-durability": durability},
     )
-    await asyncio.sleep(0.5)
-    queued.cut()
-    await asyncio.sleep(0.5)
+    await queued(engine_mesh, 1)
+    leaving.cut()
+    await queued(engine_mesh, 0)
     for request in running:
         request.cut()
-    await engine.idle_within(1.0)
+    await engine.idle_within(20)
     await asyncio.sleep(0.5)
     assert await engine.metric("simulated:requests_total") == started
 
 
+@pytest.mark.alone
 async def test_a2_leaving_in_prefill_aborts_the_engine_call(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     slow = {"first_token_delay_s": 20}
     request = await RawRequest.post(
@@ -210,6 +223,7 @@ async def test_a2_leaving_in_prefill_aborts_the_engine_call(engine: EngineServer
     await engine.idle_within(0.75)
 
 
+@pytest.mark.alone
 async def test_a3_leaving_a_plain_call_aborts_the_engine_call(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     request = await RawRequest.post(engine_mesh.edge_url + PATH, chat_body("a3", max_tokens=2000))
     while not await engine.running():
@@ -219,6 +233,7 @@ async def test_a3_leaving_a_plain_call_aborts_the_engine_call(engine: EngineServ
     await assert_freed(engine, made)
 
 
+@pytest.mark.alone
 async def test_a4_an_explicit_cancel_stops_at_once(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     async with frames(engine_mesh.websocket_url) as client:
         await client.open("a", "a4", params={"max_tokens": 2000})
@@ -231,6 +246,7 @@ async def test_a4_an_explicit_cancel_stops_at_once(engine: EngineServer, engine_
         await assert_freed(engine, made)
 
 
+@pytest.mark.alone
 async def test_a4_the_unary_cancel_works_from_another_connection(
     engine: EngineServer, engine_mesh: MeshProcesses
 ) -> None:
@@ -268,9 +284,10 @@ async def test_a2_a_cancel_that_overtakes_its_task_still_counts(
                 await client.send(type="cancel", id="a")
                 await client.until("error", "a")
     await asyncio.sleep(0.5)
-    await engine.idle_within(1.0)
+    await engine.idle_within(20)
 
 
+@pytest.mark.alone
 async def test_c4_a_half_closed_client_is_a_gone_client(engine: EngineServer, engine_mesh: MeshProcesses) -> None:
     request = await RawRequest.post(engine_mesh.edge_url + PATH, chat_body("c4", max_tokens=2000, stream=True))
     assert await request.head() == 200

@@ -22,6 +22,7 @@ from tests.support.mesh import MeshProcesses
 PATH = "/v1/chat/completions"
 
 
+@pytest.mark.alone
 async def test_c1_heartbeats_bridge_a_long_silence(tmp_path: Path) -> None:
     """Scaled: every answer begins after 5 s, heartbeats each second; no gap reaches twice the heartbeat."""
     environment = {
@@ -84,7 +85,8 @@ async def test_f1_idle_websockets_are_small_and_leave_nothing(tmp_path: Path, so
 async def test_f3_a_client_that_does_not_read_is_dropped_and_others_go_on(tmp_path: Path) -> None:
     environment = {
         "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": "200",
-        "STREAMWAY_ADAPTER_RESUME_GRACE_S": "6",
+        "STREAMWAY_ADAPTER_RESUME_GRACE_S": "3",
+        "STREAMWAY_EDGE_SLOW_CLIENT_S": "3",
         "STREAMWAY_ADAPTER_SIMULATION__KV_TOKENS": "4000000",
     }
     mesh = MeshProcesses(tmp_path, environment=environment)
@@ -188,6 +190,7 @@ async def test_k1_a_body_over_the_limit_is_refused_with_the_limit(mesh: MeshProc
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.alone
 async def test_an_idle_mesh_costs_next_to_nothing(mesh: MeshProcesses) -> None:
     """No polling loop of ours runs hot: all processes together stay under a tenth of a core."""
     pids = [mesh.pid_of(name) for name in mesh.names()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 from redis.asyncio import Redis
 
 from streamway.errors import from_status
@@ -54,6 +55,7 @@ class Server:
             self.idle_s += time.monotonic() - ended
 
 
+@pytest.mark.alone
 async def test_d4_at_three_times_capacity_slots_stay_busy_and_the_rest_is_told_when_to_come_back(
     valkey: Redis, valkey_server: ValkeyServer
 ) -> None:

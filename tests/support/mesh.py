@@ -39,7 +39,11 @@ class MeshProcesses:
         self._process = subprocess.Popen(
             command, env={**os.environ, **(environment or {})}, stdout=self._log, stderr=subprocess.STDOUT
         )
-        self._wait(start_s)
+        try:
+            self._wait(start_s)
+        except BaseException:
+            self._log.close()
+            raise
 
     @property
     def pid(self) -> int:
