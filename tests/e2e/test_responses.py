@@ -64,6 +64,14 @@ async def ended(client: openai.AsyncOpenAI, id_: str, within_s: float = 60.0) ->
             await asyncio.sleep(0.5)
 
 
+async def spoken(client: openai.AsyncOpenAI, id_: str) -> Any:
+    """Waits for the first words; the response as it is then."""
+    async with asyncio.timeout(20):
+        while not (response := await client.responses.retrieve(id_)).output_text:
+            await asyncio.sleep(0.05)
+    return response
+
+
 def assert_grows(events: list[Any]) -> None:
     numbers = [event.sequence_number for event in events]
     assert numbers == sorted(set(numbers))
@@ -117,8 +125,7 @@ async def test_a_background_response_runs_to_its_end_without_a_reader(client: op
         model="simulated", input="in the background", background=True, max_output_tokens=120
     )
     assert response.status in ("queued", "in_progress")
-    await asyncio.sleep(1)
-    half = await client.responses.retrieve(response.id)
+    half = await spoken(client, response.id)
     whole = await text_of(client, "in the background", 120)
     assert half.status == "in_progress"
     assert whole.startswith(half.output_text)
@@ -170,7 +177,7 @@ async def test_a_stream_can_be_read_again_from_any_number(client: openai.AsyncOp
 
 async def test_a_cancelled_response_keeps_what_it_has(client: openai.AsyncOpenAI) -> None:
     response = await client.responses.create(model="simulated", input="cancel", background=True, max_output_tokens=2000)
-    await asyncio.sleep(1)
+    await spoken(client, response.id)
     cancelled = await client.responses.cancel(response.id)
     assert cancelled.status == "cancelled"
     assert cancelled.output_text

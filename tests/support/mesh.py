@@ -28,7 +28,7 @@ class MeshProcesses:
         engine: str = "simulated",
         arguments: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
-        start_s: float = 60.0,
+        start_s: float = 120.0,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._ready_file = folder / "ready.json"
@@ -84,7 +84,7 @@ class MeshProcesses:
         os.kill(pid, number)
         return pid
 
-    async def restarted(self, name: str, old_pid: int, within_s: float = 20.0) -> None:
+    async def restarted(self, name: str, old_pid: int, within_s: float = 60.0) -> None:
         """Waits until the supervisor has put a new process in the place of `old_pid`."""
         until = time.monotonic() + within_s
         while name not in self.names() or self.pid_of(name) == old_pid:
@@ -130,7 +130,7 @@ class EngineServer:
             [sys.executable, "-m", "benchmarks.simulated_engine", "--port", str(self.port), *arguments],
             stdout=subprocess.DEVNULL,
         )
-        until = time.monotonic() + 15
+        until = time.monotonic() + 60
         while True:
             try:
                 import urllib.request

@@ -30,7 +30,7 @@ class ValkeyServer:
     def stop(self) -> None:
         """Ends the process by its pid."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(30)
 
     def restart(self) -> None:
         """Another process in its place: without an append-only file it knows nothing."""
@@ -39,7 +39,7 @@ class ValkeyServer:
         self._wait()
 
     def _wait(self) -> None:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while True:
             try:
                 with Redis.from_url(self.url) as client:
