@@ -81,6 +81,9 @@ async def full(mesh: MeshProcesses) -> AsyncIterator[Frames]:
                 assert await opened(client, f"q{number}") == "accepted"
         assert await opened(clients[0], "more") == "quota_exceeded"
         yield clients[0]
+        for client in clients:
+            # What they did not read would keep the answer to their goodbye from them, for ten seconds each.
+            client.socket.transport.abort()
 
 
 async def at_most(store: Redis, most: int, within_s: float) -> None:
