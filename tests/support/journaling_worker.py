@@ -33,7 +33,7 @@ class JournalingWorker(Worker):
     def __init__(self, url: str, id_: str, shared: SharedSettings, *, tokens: int = 20, pace_s: float = 0.02) -> None:
         # The project's own clients: those of redis-py may swallow a cancel.
         self._valkey = blocking_client(url)
-        super().__init__(self._valkey, self._valkey, id_, shared)
+        super().__init__(self._valkey, self._valkey, id_, shared, lease_s=3.0)
         self.tokens = tokens
         self.pace_s = pace_s
         self.taking = True

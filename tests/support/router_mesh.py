@@ -43,9 +43,11 @@ def ask(text: str = "hello", *, model: str = "m", **fields: Any) -> common_pb2.G
 
 
 class Worker:
-    """A HandWorker with a lease and a lane."""
+    """A HandWorker with a lease and a lane. Nobody renews the lease: it lasts for a whole test."""
 
-    def __init__(self, valkey: Redis, blocking: Redis, id_: str, shared: SharedSettings, **fields: str) -> None:
+    def __init__(
+        self, valkey: Redis, blocking: Redis, id_: str, shared: SharedSettings, *, lease_s: float = 120.0, **fields: str
+    ) -> None:
         self.id = id_
         self.hand = HandWorker()
         self.fields = {
@@ -62,7 +64,7 @@ class Worker:
             **fields,
         }
         self.server = HandServer(self.hand, shared)
-        self.lease = Lease(valkey, SystemClock(), "worker", id_, self._fields)
+        self.lease = Lease(valkey, SystemClock(), "worker", id_, self._fields, lease_s=lease_s)
         self.lane = LaneReader(valkey, blocking, id_, own_lanes(id_))
 
     async def start(self) -> None:
