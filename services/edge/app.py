@@ -178,6 +178,7 @@ class Edge:
             scope.spawn(routers.follow_leases(), "discovery"),
             scope.spawn(metrics.sample_lag(), "loop-lag"),
             scope.spawn(housekeeper.run(), "housekeeping"),
+            scope.spawn(self._websockets.run(), "websockets"),
             scope.spawn(store.run(), "store"),
             scope.spawn(blocking.run(), "store-blocking"),
             scope.spawn(follower.run(), "follower"),

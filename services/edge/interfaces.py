@@ -73,7 +73,7 @@ class Dialect(Protocol):
         ...
 
     def going_away(self, error: StreamwayError, live: Sequence[Live]) -> bytes:
-        """The process stops; `live` can be resumed elsewhere."""
+        """The process, or this connection, ends; `live` can be resumed on another."""
         ...
 
     def restored(self, restore_id: str, live: Sequence[Live]) -> bytes:

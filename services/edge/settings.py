@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field, IPvAnyNetwork
 from pydantic_settings import SettingsConfigDict
 
+from services.edge.core.connection_life import LifeRules
 from streamway.config import ServiceSettings
 
 
@@ -76,6 +77,39 @@ class EdgeSettings(ServiceSettings):
         ge=0.01,
         le=60,
         description="Seconds a WebSocket client has to answer the last of these heartbeats.",
+    )
+    silent_s: float = Field(
+        default=90.0,
+        ge=1,
+        le=86_400,
+        description="Seconds without a byte either way after which a connection is closed; heartbeats count, so only dead peers "
+        "are. Linux also closes it when what was sent is not acknowledged, or not taken, for so long.",
+    )
+    connection_requests: int = Field(
+        default=10_000,
+        ge=0,
+        description="Requests that one connection carries; when one ends after that, it is drained. 0: any number.",
+    )
+    connection_growth_bytes_per_s: float = Field(
+        default=800_000.0,
+        ge=0,
+        description="Bytes a second by which what is kept for one WebSocket may not grow in so many samples as "
+        "connection_growth_samples, or it is drained. 0: it may.",
+    )
+    connection_growth_samples: int = Field(
+        default=3, ge=1, le=1000, description="Samples in a row, one each review_s, after which growth counts."
+    )
+    connection_drain_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=60,
+        description="Seconds from `going_away` on a WebSocket that is drained to its end; what has a channel goes on elsewhere.",
+    )
+    review_s: float = Field(
+        default=5.0,
+        ge=0.1,
+        le=60,
+        description="Seconds between two samples of connections, buffers and first-token times.",
     )
     resume_grace_s: float = Field(
         default=30.0,
@@ -166,3 +200,8 @@ class EdgeSettings(ServiceSettings):
         default=False,
         description="Take the client's address as session key where a request names none; off, since a NAT is one key.",
     )
+
+    @property
+    def life_rules(self) -> LifeRules:
+        """When one connection has lived long enough."""
+        return LifeRules(self.connection_requests, self.connection_growth_bytes_per_s, self.connection_growth_samples)

@@ -261,6 +261,7 @@ class RouterApp:
             self._tenants,
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
+            credentials_check_s=settings.credentials_check_s,
         )
         server = self._server(servicer, locator, registry, ports)
         lease = Lease(valkey, clock, "router", settings.id, self._lease_fields)
@@ -276,6 +277,7 @@ class RouterApp:
             "reclaiming": reclaiming.run(),
             "breakers": breakers.run(),
             "models": self._models.run(),
+            "review": servicer.review(),
             "arrivals": Arrivals(link, registry, strategy, clock, poll_s, settings.session_ttl_s).run(),
         }
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]

@@ -112,4 +112,9 @@ class RouterMetrics:
             ["tier"],
             registry=registry,
         )
+        self.expelled = Counter(
+            "streamway_router_expelled_streams",
+            "Open streams that were ended since the key of their caller is gone or its token has expired.",
+            registry=registry,
+        )
         self.streams = Gauge("streamway_router_streams", "Open Connect, Generate and Resume calls.", registry=registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,10 +19,10 @@ from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
-from streamway.errors import InvalidArgument, from_status
+from streamway.errors import GoingAway, InvalidArgument, from_status
 from streamway.following import ReaderPorts
 from streamway.models.watching import ModelsWatch
-from streamway.rpc import caller
+from streamway.rpc import caller, standing
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
 from streamway.tenancy.watching import TenancyWatch
@@ -48,6 +49,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         *,
         outbox_limit_bytes: int,
         heartbeat_s: float,
+        credentials_check_s: float,
     ) -> None:
         self._opener = opener
         self._registry = registry
@@ -60,6 +62,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._tenants = tenants
         self._outbox_limit_bytes = outbox_limit_bytes
         self._heartbeat_s = heartbeat_s
+        self._credentials_check_s = credentials_check_s
         self._connections: set[Connection] = set()
 
     async def quiet(self) -> None:
@@ -70,7 +73,15 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     def going_away(self) -> None:
         """Ends every call, telling what is still relayed that the router goes."""
         for connection in list(self._connections):
-            connection.going_away()
+            connection.going_away(GoingAway("router"))
+
+    async def review(self) -> None:
+        """Ends the calls of those who would not be let in any more, looked at each `credentials_check_s`, until cancelled."""
+        while True:
+            await asyncio.sleep(self._credentials_check_s)
+            for connection in list(self._connections):
+                if connection.review():
+                    self._metrics.expelled.inc()
 
     async def Connect(  # noqa: N802 — gRPC's name
         self,
@@ -158,7 +169,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         outbox = Outbox(self._outbox_limit_bytes)
-        connection = Connection(caller(), self._opener, self._books, self._locator, self._ports, self._scope, outbox)
+        connection = Connection(standing(), self._opener, self._books, self._locator, self._ports, self._scope, outbox)
         self._connections.add(connection)
         self._metrics.streams.inc()
         try:

@@ -282,6 +282,13 @@ class RouterSettings(ServiceSettings):
     heartbeat_s: float = Field(
         default=15.0, gt=0, le=15, description="Seconds without an event after which Generate sends a heartbeat."
     )
+    credentials_check_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=30,
+        description="Seconds between two looks whether the callers of open streams would still be let in; what they open is"
+        " checked at once.",
+    )
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=3600, description="Seconds that relayed generations may go on after SIGTERM."
     )

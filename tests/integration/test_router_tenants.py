@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 
 from streamway.affinity import session_key
 from streamway.auth import hash_key
-from streamway.errors import from_rpc_error
+from streamway.errors import from_rpc_error, from_status
 from streamway.lanes import request_of
 from streamway.v1 import common_pb2, router_pb2
-from tests.support.router_mesh import Mesh, ask, mesh
+from tests.support.router_mesh import ConnectStream, Mesh, ask, mesh, until
 from tests.support.valkey_server import ValkeyServer
 
 ROWS = f"""
@@ -150,3 +150,36 @@ async def test_a_tenant_is_told_of_no_models_but_its_own(
             await call.read()
         assert f"served now: {everything[0]}" not in str(caught.value.details())
         assert "served now: none that may be used" in str(caught.value.details())
+
+
+async def test_an_open_stream_whose_key_is_taken_away_ends_and_what_it_reads_is_told(
+    valkey: Redis, valkey_server: ValkeyServer, shared: dict[str, Any]
+) -> None:
+    async with mesh(valkey, valkey_server.url, shared=shared, credentials_check_s=0.2) as made:
+        stream = ConnectStream(made.stub.Connect(metadata=bearer("acme")))
+        peer = made.connect()
+        generation = await stream.open(ask(), location=False)
+        await until(lambda: "accepted" in stream.kinds(generation), 20)
+        shared["tenants_file"].write_text(ROWS.replace(hash_key("acme"), hash_key("new")))
+        await until(lambda: stream.ended, 30)
+        assert from_status(stream.of(generation)[-1].error.status).name == "going_away"
+        assert stream.error is not None
+        assert from_rpc_error(stream.error).name == "unauthenticated"
+        assert not peer.ended
+        await peer.close()
+
+
+async def test_an_open_stream_whose_key_is_taken_away_takes_nothing_new_at_once(
+    valkey: Redis, valkey_server: ValkeyServer, shared: dict[str, Any]
+) -> None:
+    async with mesh(valkey, valkey_server.url, shared=shared, credentials_check_s=30) as made:
+        stream = ConnectStream(made.stub.Connect(metadata=bearer("acme")))
+        shared["tenants_file"].write_text(ROWS.replace(hash_key("acme"), hash_key("new")))
+        async with asyncio.timeout(30):
+            while True:
+                told = await stream.first(await stream.open(ask()), 20)
+                if told.HasField("error"):
+                    break
+                await asyncio.sleep(0.05)
+        assert from_status(told.error.status).name == "unauthenticated"
+        await stream.close()

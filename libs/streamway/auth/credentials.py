@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import math
 
 from streamway.auth.identity import Identity
-from streamway.auth.tokens import TokenTable, looks_like_token
+from streamway.auth.tokens import Checked, TokenTable, looks_like_token
 from streamway.errors import PermissionDenied, Unauthenticated
 from streamway.runtime.clock import Clock, SystemClock
-from streamway.tenancy import hash_key
+from streamway.tenancy import Tenancy, hash_key
 from streamway.tenancy.watching import TenancyWatch
 
 
@@ -33,26 +34,39 @@ class Credentials:
         """Callers that show nothing are served."""
         return bool(self._watch.tenancy.anonymous)
 
+    @property
+    def tenancy(self) -> Tenancy:
+        """By which callers are known now; another object when anything has changed."""
+        return self._watch.tenancy
+
+    def now_unix(self) -> float:
+        """Unix seconds, by the clock that tokens expire by."""
+        return self._clock.unix()
+
     def identify(self, shown: str) -> Identity:
         """The caller that shows this, "" for one that shows nothing.
 
         Raises Unauthenticated, and PermissionDenied for a good token of a tenant that may do nothing.
         """
+        return self.checked(shown).identity
+
+    def checked(self, shown: str) -> Checked:
+        """The same, and until when that counts if nothing changes."""
         tenancy = self._watch.tenancy
         if not shown or not tenancy.has_credentials:
             if tenancy.anonymous:
-                return Identity(tenancy.anonymous)
+                return Checked(Identity(tenancy.anonymous), math.inf)
             raise Unauthenticated("credentials are missing")
         digest = hash_key(shown)
         tenant = tenancy.keys.get(digest)
         if tenant is not None:
-            return Identity(tenant)
+            return Checked(Identity(tenant), math.inf)
         if tenancy.jwt is None or not looks_like_token(shown):
             raise Unauthenticated("the API key is unknown")
-        identity = self._tokens.identify(digest, shown, tenancy.jwt, self._clock.unix())
-        if tenancy.tenant(identity.tenant) is None:
-            raise PermissionDenied.tenant(identity.tenant)
-        return identity
+        checked = self._tokens.checked(digest, shown, tenancy.jwt, self._clock.unix())
+        if tenancy.tenant(checked.identity.tenant) is None:
+            raise PermissionDenied.tenant(checked.identity.tenant)
+        return checked
 
 
 def same_secret(given: str, expected: str) -> bool:

@@ -90,8 +90,8 @@ class TokenTable:
     def __len__(self) -> int:
         return len(self._known)
 
-    def identify(self, digest: str, token: str, rules: JwtRules, now_unix: float) -> Identity:
-        """The caller; `digest` is the token's hash. Raises Unauthenticated."""
+    def checked(self, digest: str, token: str, rules: JwtRules, now_unix: float) -> Checked:
+        """The caller, and until when; `digest` is the token's hash. Raises Unauthenticated."""
         if rules is not self._rules:
             # What was good under other rules or keys proves nothing now.
             self._known.clear()
@@ -99,13 +99,13 @@ class TokenTable:
         found = self._known.get(digest)
         if found is not None and now_unix < found.until:
             self._known.move_to_end(digest)
-            return found.identity
+            return found
         self._known.pop(digest, None)
         checked = check(token, rules, now_unix)
         self._known[digest] = checked
         if len(self._known) > self._most:
             self._known.popitem(last=False)
-        return checked.identity
+        return checked
 
 
 def _key(rules: JwtRules, kid: Any) -> Any:

@@ -222,8 +222,10 @@ class SlowConsumer(StreamwayError):
 class GoingAway(StreamwayError):
     reason = Reason.ERROR_REASON_GOING_AWAY
 
-    def __init__(self, service: str) -> None:
-        super().__init__(f"this {service} is shutting down; connect again", retry_after_s=1.0, service=service)
+    def __init__(self, service: str, connection_ends: str = "") -> None:
+        """`connection_ends` is why, where the process goes on and only this connection does not."""
+        what = f"this connection ends: {connection_ends}" if connection_ends else f"this {service} is shutting down"
+        super().__init__(f"{what}; connect again", retry_after_s=1.0, service=service)
 
 
 class StoreUnavailable(StreamwayError):

@@ -85,7 +85,9 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_SLOW_CONSUMER: Row(
         _C.RESOURCE_EXHAUSTED, 429, _RATE, 4009, True, "the client reads too slowly for what is buffered for it"
     ),
-    Reason.ERROR_REASON_GOING_AWAY: Row(_C.UNAVAILABLE, 503, _SERVER, 1001, True, "the process is shutting down"),
+    Reason.ERROR_REASON_GOING_AWAY: Row(
+        _C.UNAVAILABLE, 503, _SERVER, 1001, True, "the process, or this connection, ends"
+    ),
     Reason.ERROR_REASON_STORE_UNAVAILABLE: Row(
         _C.UNAVAILABLE, 503, _SERVER, 1013, True, "the store (Valkey) does not answer"
     ),

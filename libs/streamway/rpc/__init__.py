@@ -2,7 +2,7 @@
 
 from streamway.rpc.calls import own_call
 from streamway.rpc.channel import mesh_metadata, open_channel
-from streamway.rpc.interceptors import caller
+from streamway.rpc.interceptors import caller, standing
 from streamway.rpc.server import MeshServer, MountedService
 
-__all__ = ["MeshServer", "MountedService", "caller", "mesh_metadata", "open_channel", "own_call"]
+__all__ = ["MeshServer", "MountedService", "caller", "mesh_metadata", "open_channel", "own_call", "standing"]

@@ -15,14 +15,15 @@ import grpc.aio
 import structlog
 from grpc_status import rpc_status
 
-from streamway.auth import ANONYMOUS, Credentials, Identity
+from streamway.auth import ANONYMOUS, Credentials, Identity, ShownStanding, Standing
 from streamway.auth.credentials import same_secret
 from streamway.errors import Internal, StreamwayError, Unauthenticated, to_status
 from streamway.rpc.channel import MESH_TOKEN_KEY
 from streamway.runtime.ids import new_secret_id
 
 _log = structlog.get_logger("rpc")
-_caller: ContextVar[Identity] = ContextVar("streamway_caller", default=ANONYMOUS)
+_NOBODY: Final = Standing(ANONYMOUS)
+_standing: ContextVar[Standing] = ContextVar("streamway_standing", default=_NOBODY)
 
 # Health and reflection tell nothing about anybody and must answer a probe that holds no secret.
 _OPEN_SERVICES: Final = (
@@ -47,7 +48,12 @@ _MOST_TRAILER_TEXT_BYTES: Final = 1000
 
 def caller() -> Identity:
     """The authenticated caller of the RPC that is being served."""
-    return _caller.get()
+    return _standing.get().identity
+
+
+def standing() -> Standing:
+    """The same with what it was let in by, to ask again later."""
+    return _standing.get()
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -110,27 +116,27 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         metadata = dict(handler_call_details.invocation_metadata or ())
 
         def run(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            _caller.set(self._identify(metadata))
+            _standing.set(self._identify(metadata))
             return behaviour(request, context)
 
         return _same_kind(handler, run)
 
-    def _identify(self, metadata: dict[str, Any]) -> Identity:
+    def _identify(self, metadata: dict[str, Any]) -> Standing:
         token = metadata.get(MESH_TOKEN_KEY)
         if token is not None and self._token is not None:
             if same_secret(str(token), self._token):
-                return Identity("anonymous", mesh=True)
+                return Standing(Identity("anonymous", mesh=True))
             raise Unauthenticated("the mesh token is wrong")
         credentials = self._credentials
         if not credentials.required:
             if self._token is None:
                 # Loopback without configuration: everybody on this machine is one tenant, and our own services are believed.
-                return Identity(credentials.identify("").tenant, mesh=True)
+                return Standing(Identity(credentials.identify("").tenant, mesh=True))
             raise Unauthenticated("credentials are missing")
         scheme, _, shown = str(metadata.get("authorization", "")).partition(" ")
         if shown and scheme.lower() != "bearer":
             raise Unauthenticated("the authorization is not 'Bearer <key>'")
-        return credentials.identify(shown.strip())
+        return ShownStanding(credentials, shown.strip())
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], method: str, error: Exception) -> NoReturn:

@@ -82,7 +82,7 @@ def pong(t: float | str | None) -> bytes:
 
 
 def going_away(error: StreamwayError, live: Sequence[Live] = ()) -> bytes:
-    """The process stops: what runs goes on for a while, nothing new is taken; `live` can be resumed elsewhere."""
+    """The process, or this connection, ends: what runs goes on for a while, nothing new is taken; `live` can be resumed."""
     return text_frame(going_away_object(error, live))
 
 

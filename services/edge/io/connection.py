@@ -11,6 +11,7 @@ from aiohttp import WSMsgType, web
 
 from services.edge.core import ws_frames
 from services.edge.core.commands import BadFrame, Cancel, Live, Name, Open, Restore, Resume
+from services.edge.core.connection_life import Life, Why, beats_until_dead
 from services.edge.interfaces import Dialect
 from services.edge.io.desk import Generation
 from services.edge.io.frame_reader import FrameReader
@@ -51,7 +52,7 @@ class Connection:
         "_caller",
         "_closing",
         "_first",
-        "_going_away",
+        "_leaving",
         "_live",
         "_restorable",
         "_session",
@@ -60,6 +61,7 @@ class Connection:
         "_transport",
         "_unanswered",
         "dialect",
+        "life",
         "outbox",
     )
 
@@ -83,7 +85,9 @@ class Connection:
         self._unanswered = 0
         self._first = 0
         self._closing = False
-        self._going_away = False
+        # Why it ends, once it was told to its client.
+        self._leaving: StreamwayError | None = None
+        self.life = Life(surface.life_rules, surface.now())
         self.outbox = Outbox(transport, surface.flusher, SURFACE, self._too_slow, self)
 
     def greet(self, models: list[str]) -> None:
@@ -110,20 +114,47 @@ class Connection:
                 # Closed by the client, by us, or by a frame that breaks the protocol; aiohttp has answered it.
                 return
 
+    @property
+    def idle(self) -> bool:
+        """Nothing runs on it, and nothing ends it."""
+        return not (self._live or self._closing or self._leaving)
+
+    @property
+    def held_bytes(self) -> int:
+        """What this process holds for it: output that the kernel has not taken, and requests that no router has."""
+        return self.outbox.held + sum(generation.placement.held_bytes for generation in self._live.values())
+
     def beat(self) -> None:
         """A heartbeat for the client and a ping for its protocol. The last of those that may be missed in a row has a moment
-        to be answered; then the client counts as gone."""
+        to be answered; then the client counts as gone. Its credentials are looked at in passing."""
         if self._closing:
             return
         settings = self._surface.settings
         self._unanswered += 1
         self.outbox.put(self.dialect.heartbeat + ws_frames.PING)
-        if self._unanswered >= settings.missed_heartbeats:
+        if self._unanswered >= self._most_unanswered:
             asyncio.get_running_loop().call_later(settings.heartbeat_answer_s, self._dead_if_silent)
+        try:
+            self._caller.standing.check()
+        except StreamwayError as lost:
+            self.drain(Why.CREDENTIALS, lost)
+
+    def drain(self, why: Why, error: StreamwayError) -> None:
+        """This connection ends, and the process goes on. The client is told where it stands; what runs has
+        `connection_drain_s`, and what can be resumed goes on elsewhere then. What cannot may end first, unless `why` forbids."""
+        if self._leaving or self._closing:
+            return
+        self._surface.metrics.drained.labels(why).inc()
+        _log.info("connection_drained", why=why, generations=len(self._live), requests=self.life.requests)
+        self.go_away(error)
+        if self._live:
+            all_of_them = why in (Why.GROWTH, Why.CREDENTIALS)
+            delay_s = self._surface.settings.connection_drain_s
+            asyncio.get_running_loop().call_later(delay_s, self._drained, all_of_them)
 
     def go_away(self, error: StreamwayError) -> None:
-        """The process stops: says so, and closes when nothing runs."""
-        self._going_away = True
+        """It ends, or the process does: says so, and closes when nothing runs."""
+        self._leaving = error
         live = [
             Live(name, generation.id, generation.cursor)
             for name, generation in self._live.items()
@@ -155,8 +186,10 @@ class Connection:
     def ended(self, name: Name) -> None:
         """A generation has ended; its name is free again."""
         self._live.pop(name, None)
-        if self._going_away:
+        if self._leaving:
             self._close_if_idle()
+        elif self.life.worn_out:
+            self.drain(Why.REQUESTS, GoingAway("edge", "it has carried as many requests as one may"))
 
     def goes_on_elsewhere(self, name: Name, event: common_pb2.Event) -> bool:
         """Whether an error says only that this edge stops, and the generation does not."""
@@ -260,6 +293,9 @@ class Connection:
         limit = self._surface.settings.max_generations
         if self._surface.desk.draining:
             raise GoingAway("edge")
+        if self._leaving:
+            raise self._leaving
+        self._caller.standing.check()
         if name in self._live:
             raise DuplicateId(str(name))
         if len(self._live) >= limit:
@@ -267,6 +303,7 @@ class Connection:
 
     def _read(self, name: Name, generation: Generation) -> None:
         self._live[name] = generation
+        self.life.opened(self._surface.now())
         self._restorable.add(generation, str(name))
 
     def _refuse(self, error: StreamwayError, name: Name = "") -> None:
@@ -277,7 +314,7 @@ class Connection:
         self.say_goodbye(error.row.close, error.message)
 
     def _dead_if_silent(self) -> None:
-        if self._closing or self._unanswered < self._surface.settings.missed_heartbeats:
+        if self._closing or self._unanswered < self._most_unanswered:
             return
         _log.info("client_dead", generations=len(self._live))
         if self._live:
@@ -285,9 +322,22 @@ class Connection:
         self._closing = True
         self._transport.abort()
 
+    @property
+    def _most_unanswered(self) -> int:
+        settings = self._surface.settings
+        return beats_until_dead(settings.missed_heartbeats, settings.heartbeat_s, settings.silent_s)
+
+    def _drained(self, all_of_them: bool) -> None:
+        """The time is over for what goes on elsewhere, or for `all_of_them`."""
+        if self._closing:
+            return
+        for generation in list(self._live.values()):
+            if all_of_them or (generation.durable and generation.grace):
+                generation.detach(GoingAway("edge", "its time to drain is over"))
+
     def _close_if_idle(self) -> None:
-        if not self._live:
-            self.say_goodbye(1001, "this edge is shutting down")
+        if not self._live and self._leaving:
+            self.say_goodbye(self._leaving.row.close, self._leaving.message)
 
     def _leave_all(self) -> None:
         self._restorable.close()

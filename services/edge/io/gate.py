@@ -11,7 +11,7 @@ from aiohttp import web
 
 from services.edge.core import credentials
 from services.edge.settings import EdgeSettings
-from streamway.auth import Credentials, Identity
+from streamway.auth import Credentials, Identity, ShownStanding, Standing
 from streamway.errors import InvalidArgument
 from streamway.runtime.ids import new_secret_id
 from streamway.telemetry.context import RequestContext, begin, current
@@ -42,10 +42,15 @@ _ON_DISCONNECT: Final = {
 class Caller:
     """An admitted client request."""
 
-    identity: Identity
+    standing: Standing
     address: str
     session: str
     context: RequestContext
+
+    @property
+    def identity(self) -> Identity:
+        """Whom it was let in as."""
+        return self.standing.identity
 
 
 class Gate:
@@ -65,13 +70,13 @@ class Gate:
         self.check_origin(request)
         headers = request.headers
         shown = credentials.bearer(headers.get("Authorization", "")) or browser_key
-        identity = self._credentials.identify(shown)
+        standing = ShownStanding(self._credentials, shown)
         session = headers.get("x-session-id", "")
         if len(session) > 256:
             raise InvalidArgument("x-session-id", "at most 256 characters")
-        context = begin(headers.get("traceparent", ""), tenant=identity.tenant)
+        context = begin(headers.get("traceparent", ""), tenant=standing.identity.tenant)
         current.set(context)
-        return Caller(identity, self._address(request), session, context)
+        return Caller(standing, self._address(request), session, context)
 
     def allows(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may use a model. The router decides; this is for lists."""

@@ -24,9 +24,14 @@ _CLOSE_S = 3.0
 
 
 class EdgeProtocol(web.RequestHandler):
-    """One client connection. Differs from aiohttp's in what it says to bytes that are not HTTP, and how loudly it logs them."""
+    """One client connection. Differs from aiohttp's in what it says to bytes that are not HTTP, and how loudly it logs them,
+    and counts its requests."""
 
-    __slots__ = ()
+    __slots__ = ("requests",)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.requests = 0
 
     def handle_error(
         self,
@@ -91,7 +96,7 @@ class Listener:
                 server,
                 loop=loop,
                 keepalive_timeout=keepalive_s,
-                access_log=None,  # type: ignore[arg-type]  # what aiohttp's own runner passes for "no access log"
+                access_log=None,
             )
 
         listening = self._socket() if self._settings.listen_fd is None else self._inherited(self._settings.listen_fd)
@@ -160,14 +165,26 @@ class Listener:
         if self._settings.socket_send_bytes:
             # Accepted sockets inherit it.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.socket_send_bytes)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # So is this: a peer that acknowledges nothing, or takes nothing, for so long is gone.
+            silent_ms = int(self._settings.silent_s * 1000)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silent_ms)
         listening.setblocking(False)
 
     def _last_words(self) -> Any:
         @web.middleware
         async def last_words(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await handler(request)
-            if self._draining and not response.prepared:
+            if (self._draining or self._worn_out(request)) and not response.prepared:
                 response.force_close()
             return response
 
         return last_words
+
+    def _worn_out(self, request: web.Request) -> bool:
+        """Counts a request that ends; True when its connection has carried as many as one may."""
+        connection = request.protocol
+        if not isinstance(connection, EdgeProtocol):
+            return False
+        connection.requests += 1
+        return 0 < self._settings.connection_requests <= connection.requests

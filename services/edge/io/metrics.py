@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from services.edge.core.connection_life import Why
 from streamway.v1 import common_pb2
 
 _TTFT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30, 60, 180)
@@ -41,6 +42,14 @@ class EdgeMetrics(Collector):
             buckets=_TTFT_BUCKETS,
             registry=registry,
         )
+        self.drained = Counter(
+            "streamway_edge_drained_connections",
+            "WebSockets that were told to connect again while the process goes on: requests, growth, credentials, pressure.",
+            ["why"],
+            registry=registry,
+        )
+        for why in Why:
+            self.drained.labels(why)
         self.responses = Counter("streamway_edge_responses", "HTTP responses by status.", ["status"], registry=registry)
         self.lag = Histogram(
             "streamway_edge_loop_lag_seconds",

@@ -166,6 +166,11 @@ class Outbox:
         return 0 if self.closed else self._transport.get_write_buffer_size()
 
     @property
+    def held(self) -> int:
+        """The same with what has not been written yet."""
+        return self._size + self.waiting
+
+    @property
     def paused(self) -> bool:
         """The client has to read what waits before it gets more."""
         return self._paused

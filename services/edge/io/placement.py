@@ -34,6 +34,11 @@ class Placement:
         self._count = 0
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of the request while it is kept."""
+        return self.request.ByteSize() if self.request is not None else 0
+
+    @property
     def waiting(self) -> bool:
         """No router has it, and one should."""
         return self.request is not None and self._link is None

@@ -13,6 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from services.edge.core import credentials
+from services.edge.core.connection_life import Why
 from services.edge.core.ws_json import JsonDialect
 from services.edge.core.ws_proto import ProtoDialect
 from services.edge.interfaces import Dialect
@@ -30,6 +31,8 @@ from streamway.errors import GoingAway, InvalidArgument, StreamwayError
 
 # How long a handshake may wait for the names of the models.
 _MODELS_WAIT_S: Final = 0.25
+# Connections that are looked at in one turn of the loop.
+_TOGETHER: Final = 1024
 _DIALECTS: Final[tuple[Dialect, ...]] = (JsonDialect(), ProtoDialect())
 
 
@@ -54,6 +57,8 @@ class WebSocketSurface:
         self.wheel = wheel
         self.metrics = metrics
         self.settings = settings
+        self.life_rules = settings.life_rules
+        self.now = asyncio.get_running_loop().time
         self.max_message_bytes = max_message_bytes
         self.max_frame_bytes = min(settings.max_frame_bytes or max_message_bytes, max_message_bytes)
         self._gate = gate
@@ -113,6 +118,18 @@ class WebSocketSurface:
             self.metrics.connections.labels(SURFACE).dec()
             connection.gone()
         return socket
+
+    async def run(self) -> None:
+        """Takes a sample of every connection each `review_s`, until cancelled."""
+        at = self.now()
+        while True:
+            await asyncio.sleep(self.settings.review_s)
+            before, at = at, self.now()
+            for number, connection in enumerate(list(self._open), 1):
+                if connection.life.grows(connection.held_bytes, at - before):
+                    connection.drain(Why.GROWTH, GoingAway("edge", "what is kept for it grows too fast"))
+                if number % _TOGETHER == 0:
+                    await asyncio.sleep(0)
 
     def go_away(self, error: StreamwayError) -> None:
         """Tells every client that this process stops; those with nothing running are closed."""

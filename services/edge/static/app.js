@@ -423,7 +423,7 @@ log.addEventListener("click", async (event) => {
 });
 client.addEventListener("state", ({ detail }) => connection(detail));
 client.addEventListener("error", ({ detail }) => announce(detail.message));
-client.addEventListener("going_away", () => announce("This edge is shutting down; the page connects to the next one."));
+client.addEventListener("going_away", () => announce("This connection ends; the page connects again."));
 client.addEventListener("restored", ({ detail }) => detail.cancel()); // of this tab, and no turn shows it any more
 addEventListener("pagehide", keep);
 

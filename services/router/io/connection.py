@@ -14,7 +14,7 @@ from services.router.io.locates import Locates
 from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
 from streamway.affinity import session_key
-from streamway.auth import Identity
+from streamway.auth import Standing
 from streamway.errors import Cancelled, DuplicateId, GoingAway, Internal, InvalidArgument, Malformed, StreamwayError
 from streamway.following import GenerationReader, Place, ReaderPorts
 from streamway.journal import START, Cursor
@@ -50,7 +50,7 @@ class Connection:
 
     def __init__(
         self,
-        identity: Identity,
+        standing: Standing,
         opener: Opener,
         books: Books,
         locator: Locator,
@@ -58,7 +58,8 @@ class Connection:
         scope: TaskScope,
         outbox: Outbox,
     ) -> None:
-        self._identity = identity
+        self._standing = standing
+        self._identity = identity = standing.identity
         self._opener = opener
         self._books = books
         self._locator = locator
@@ -72,6 +73,8 @@ class Connection:
         self._quiet.set()
         self._left = False
         self._finishing = False
+        # What the call ends with, where that is no good end.
+        self._expelled: StreamwayError | None = None
 
     @property
     def busy(self) -> bool:
@@ -104,6 +107,8 @@ class Connection:
     ) -> None:
         """Begins to decide about a generation."""
         generation = request.generation
+        if not self._let_in(generation):
+            return
         if generation in self._live:
             # The first one goes on.
             self.outbox.put([events.failed(generation, DuplicateId(generation))])
@@ -134,6 +139,8 @@ class Connection:
         except StreamwayError as wrong:
             self.outbox.put([events.failed(request.generation, wrong)])
             return
+        if not self._let_in(generation):
+            return
         if generation in self._live:
             self.outbox.put([events.failed(generation, DuplicateId(generation))])
             return
@@ -159,13 +166,23 @@ class Connection:
         self._finishing = True
         self._settle()
 
-    def going_away(self) -> None:
-        """Ends what is relayed, since the process ends. What has a channel can be resumed at another router."""
+    def review(self) -> bool:
+        """Ends the call, as the end of the process would, when its caller would not be let in any more. True the first time."""
+        try:
+            self._standing.check()
+        except StreamwayError as lost:
+            first, self._expelled = self._expelled is None, lost
+            self.going_away(GoingAway("router", "its credentials count no more"))
+            return first
+        return False
+
+    def going_away(self, error: StreamwayError) -> None:
+        """Ends what is relayed, since the process or this call ends. What has a channel can be resumed at another router."""
         for generation, live in list(self._live.items()):
             if live.reader is not None:
                 self._stop(live, cancel=not (live.grace and live.reader.durable))
-                self.fail(generation, GoingAway("router"), live.reader.cursor.position)
-        self._locates.close(GoingAway("router"))
+                self.fail(generation, error, live.reader.cursor.position)
+        self._locates.close(error)
         self.finish()
 
     def leave(self) -> None:
@@ -192,6 +209,15 @@ class Connection:
         """A generation has ended here, or is read elsewhere."""
         self._live.pop(generation, None)
         self._settle()
+
+    def _let_in(self, generation: str) -> bool:
+        """False, and `generation` is refused, when the caller's credentials count no more."""
+        try:
+            self._standing.check()
+        except StreamwayError as lost:
+            self.outbox.put([events.failed(generation, lost)])
+            return False
+        return True
 
     async def _decide(self, generation: str, live: _Live) -> None:
         try:
@@ -263,7 +289,7 @@ class Connection:
             return
         self._quiet.set()
         if self._finishing and not self._locates:
-            self.outbox.end()
+            self.outbox.end(self._expelled)
 
 
 def where_from(request: router_pb2.ResumeRequest) -> tuple[str, Cursor]:

@@ -126,21 +126,21 @@ def test_a_token_is_checked_once_and_forgotten_when_it_expires(monkeypatch: pyte
     monkeypatch.setattr(jwt, "decode", lambda *given, **named: checks.append(1) or decode(*given, **named))
     table, token = TokenTable(), hs()
     for _ in range(5):
-        assert table.identify("d", token, HS, NOW).tenant == "acme"
+        assert table.checked("d", token, HS, NOW).identity.tenant == "acme"
     assert len(checks) == 1
     with pytest.raises(Unauthenticated, match="expired"):
-        table.identify("d", token, HS, NOW + 630)
+        table.checked("d", token, HS, NOW + 630)
     assert len(table) == 0
 
 
 def test_the_table_is_bounded_and_forgets_what_other_keys_signed() -> None:
     table = TokenTable(most=3)
     for number in range(10):
-        table.identify(str(number), hs(jti=str(number)), HS, NOW)
+        table.checked(str(number), hs(jti=str(number)), HS, NOW)
     assert len(table) == 3
     other = JwtRules("https://issuer", "streamway", "HS256", "tenant", "sid", 30, {"": b"y" * 32})
     with pytest.raises(Unauthenticated):
-        table.identify("9", hs(jti="9"), other, NOW)
+        table.checked("9", hs(jti="9"), other, NOW)
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: raw.decode("latin-1")))
