@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from redis.exceptions import RedisError
 
 from services.inference_adapter.core.engine_pace import EnginePace
+from services.inference_adapter.core.kv_pressure import KVPressure
 from services.inference_adapter.core.memory import Memory
 from services.inference_adapter.core.preload import PreloadDepth
 from services.inference_adapter.core.warming import Load
@@ -254,9 +255,12 @@ class Adapter:
         )
         self._monitor = EngineMonitor(
             self._backend,
+            KVPressure(settings.kv_mark, settings.kv_release, settings.kv_mark_s),
+            clock,
             settings.engine_check_s,
             settings.health_timeout_s,
             lambda healthy: self._worker.pause(not healthy),
+            self._worker.crowd,
         )
         limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
         self._servicer = InferenceServicer(
@@ -295,6 +299,12 @@ class Adapter:
         metrics.gauge("streamway_memory_bytes", "Bytes of events kept for late readers.", lambda: memory.bytes)
         metrics.gauge("streamway_memory_generations", "Generations kept for late readers.", lambda: len(memory))
         metrics.gauge("streamway_channels", "Response channels that are written.", lambda: len(self._journaling))
+        metrics.gauge(
+            "streamway_kv_used_ratio", "Share of the KV cache in use.", lambda: self._monitor.load.kv_used or 0
+        )
+        metrics.gauge(
+            "streamway_kv_full", "1 while the KV cache is too full for another prefill.", lambda: self._monitor.kv_full
+        )
         metrics.gauge("streamway_engine_healthy", "1 while the engine answers.", lambda: self._monitor.healthy)
 
     def _models(self) -> list[str]:
@@ -330,6 +340,7 @@ class Adapter:
             "prefill_ms": f"{self._pace.prefill_ms:.5f}",
             "slot_ms": f"{self._pace.slot_ms:.1f}",
             "kv_used": "" if load.kv_used is None else f"{load.kv_used:.4f}",
+            "kv_full": "1" if self._monitor.kv_full else "0",
             "draining": "1" if self._draining else "0",
             "engine": info.kind,
             "healthy": "1" if self._monitor.healthy else "0",

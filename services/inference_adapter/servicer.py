@@ -104,6 +104,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             load_tokens=self._worker.tokens,
             prefill_ms=self._pace.prefill_ms,
             slot_ms=self._pace.slot_ms,
+            kv_full=self._monitor.kv_full,
         )
 
     async def _checked(self, request: common_pb2.GenerationRequest) -> tuple[common_pb2.GenerationRequest, int | None]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from copy import copy
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from services.inference_adapter.backends.options import BackendOptions
@@ -125,6 +125,19 @@ class AdapterSettings(ServiceSettings):
         gt=0,
         le=1,
         description="Share of the memory's limit in use from which bulk work is left in its lanes; looked at each 5 s. 1: never.",
+    )
+    kv_mark: float = Field(
+        default=0.92,
+        gt=0,
+        le=1,
+        description="Share of the KV cache in use from which, after kv_mark_s, no prefill begins and routers place nothing here."
+        " 1: never.",
+    )
+    kv_release: float = Field(
+        default=0.87, gt=0, le=1, description="Share of the KV cache in use below which prefill begins again."
+    )
+    kv_mark_s: float = Field(
+        default=10.0, ge=0, le=3600, description="Seconds for which the KV cache must be that full."
     )
     task_lease_s: float = Field(
         default=30.0,
@@ -260,6 +273,12 @@ class AdapterSettings(ServiceSettings):
             if not 0 <= seconds <= 3600:
                 raise ValueError(f"{name!r} must have 0 … 3600 seconds")
         return models
+
+    @model_validator(mode="after")
+    def _marks(self) -> Self:
+        if self.kv_release > self.kv_mark:
+            raise ValueError("kv_release must not be above kv_mark")
+        return self
 
     @property
     def operations(self) -> int:

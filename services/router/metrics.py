@@ -80,6 +80,11 @@ class RouterMetrics:
             "streamway_router_cache_stores", "Answers offered to the cache, by outcome.", ["outcome"], registry=registry
         )
         self.workers = Gauge("streamway_router_workers", "Known workers, by state.", ["state"], registry=registry)
+        self.kv_full = Gauge(
+            "streamway_router_workers_kv_full",
+            "Workers whose KV cache is too full for another prefill: nothing is placed there.",
+            registry=registry,
+        )
         self.stale_reports = Gauge(
             "streamway_router_stale_reports", "Workers whose load report is too old to count.", registry=registry
         )

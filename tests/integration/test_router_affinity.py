@@ -10,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from services.router.core.ring import Ring
+from streamway.errors import from_status
 from streamway.lanes import request_of
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
@@ -163,3 +164,27 @@ async def test_a_new_worker_is_told_of_the_sessions_that_will_come_to_it(
             while not await told():
                 await asyncio.sleep(0.02)
         assert sorted(await told()) == sorted(coming)
+
+
+async def test_where_the_kv_cache_is_full_nothing_is_placed(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    async with mesh(valkey, valkey_server.url, workers=2, poll_s=0.05) as made:
+        home = (await _opened(made, ask(session="s"))).worker
+        await _says(made, home, "1")
+        elsewhere = await _opened(made, ask(session="s"))
+        assert (elsewhere.route, elsewhere.worker != home) == ("spill", True)
+        await _says(made, elsewhere.worker, "1")
+        stream = made.connect()
+        refused = await stream.first(await stream.open(ask(session="s")))
+        assert from_status(refused.error.status).name == "queue_full"
+        await stream.close()
+        await _says(made, home, "0")
+        assert (await _opened(made, ask(session="s"))).worker == home
+
+
+async def _says(made: Mesh, worker: str, full: str) -> None:
+    """Has a worker say whether its KV cache is full, and waits until the router knows."""
+    hand = next(hand for hand in made.workers if hand.id == worker)
+    hand.fields["kv_full"] = full
+    await hand.lease.renew()
+    registry = made.app._made().registry
+    await until(lambda: registry.worker(worker).kv_full is (full == "1"), 20)

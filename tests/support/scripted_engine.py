@@ -54,6 +54,7 @@ class ScriptedEngine:
         self.model = model
         self.calls: list[ScriptedCall] = []
         self.broken = False
+        self.kv_used = 0.25
         self.died = asyncio.Event()
         self.closed = False
 
@@ -75,7 +76,7 @@ class ScriptedEngine:
     async def load(self) -> EngineLoad:
         if self.broken:
             raise EngineFailed("scripted", "it was told to be broken")
-        return EngineLoad(0, 0, 0.25)
+        return EngineLoad(0, 0, self.kv_used)
 
     async def failed(self) -> None:
         await self.died.wait()

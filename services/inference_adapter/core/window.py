@@ -29,6 +29,7 @@ from services.inference_adapter.core.preload import PreloadDepth
 from services.inference_adapter.core.seat import Seat
 from services.inference_adapter.core.urgency import LOWEST, threshold
 from services.inference_adapter.core.window_events import (
+    Crowded,
     Drop,
     Effect,
     Ended,
@@ -79,6 +80,7 @@ class Window:
     _arrivals: int = 0
     _running: int = 0
     _paused: bool = False
+    _crowded: bool = False
 
     @property
     def running(self) -> int:
@@ -107,13 +109,19 @@ class Window:
         """Of that, what no read that is under way has set aside."""
         return max(0, self.free - self._reserved.total())
 
+    @property
+    def held(self) -> bool:
+        """Nothing starts now. With the KV cache full one still does when nothing runs: what fills the cache is not ours then, or
+        goes for it."""
+        return self._paused or (self._crowded and self._running > 0)
+
     def room(self, lane: str, *, shared: bool = False) -> int:
         """Tasks that may be taken from a lane now: into idle slots and into its own places.
 
         Idle slots are offered to each of the worker's own lanes, since nobody else reads those; to a lane that others read too
-        (`shared`) only what no other read may fill.
+        (`shared`) only what no other read may fill, and nothing while another worker would start it sooner.
         """
-        if self._paused:
+        if self._paused or (shared and self.held):
             return 0
         idle, mine = max(0, self.slots - len(self._entries)), self._reserved[lane]
         own_places = self.preload.value - self._lanes[lane] - max(0, mine - idle)
@@ -139,7 +147,7 @@ class Window:
 
     def ahead_of_new(self, rank: int, priority: int) -> int:
         """Tasks that a new one of this class and priority would have to wait for, at most: 0 while a slot is free."""
-        if not self._paused and self._running < self.slots:
+        if not self.held and self._running < self.slots:
             return 0
         if rank == 0 and priority >= self._threshold:
             return self._running + bisect.bisect_right(self._by_priority, (-priority, self._arrivals + 1, ""))
@@ -153,17 +161,15 @@ class Window:
             case Taken():
                 self._add(event, now)
             case Ended():
-                entry = self._remove(event.id)
-                if self._running == self.slots - 1 and not self.waiting:
-                    self._dry_at = now
-                if entry is not None and entry.stage == "running" and event.used_tokens is not None:
-                    self._turns(entry.task).correct(entry.task.tenant, entry.task.cost, event.used_tokens)
+                self._end(event, now)
             case Withdrawn():
                 entry = self._remove(event.id)
                 if entry is not None:
                     effects.append(Drop(event.id, entry.stage, "withdrawn"))
             case Paused():
                 self._paused = event.yes
+            case Crowded():
+                self._crowded = event.yes
             case Tick():
                 effects += self._expire(now)
                 if now - self._settled_at >= _DEPTH_ROUND_S:
@@ -183,6 +189,13 @@ class Window:
         self._turns(task).add(task.tenant, task.weight, entry.place)
         if task.rank == 0:
             bisect.insort(self._by_priority, entry.by_priority)
+
+    def _end(self, event: Ended, now: float) -> None:
+        entry = self._remove(event.id)
+        if self._running == self.slots - 1 and not self.waiting:
+            self._dry_at = now
+        if entry is not None and entry.stage == "running" and event.used_tokens is not None:
+            self._turns(entry.task).correct(entry.task.tenant, entry.task.cost, event.used_tokens)
 
     def _turns(self, task: Taken) -> DeficitRoundRobin:
         return self._interactive if task.rank == 0 else self._bulk
@@ -234,7 +247,7 @@ class Window:
 
     def _fill(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        while self._running < self.slots and not self._paused:
+        while self._running < self.slots and not self.held:
             id_ = self._next()
             if id_ is None:
                 break

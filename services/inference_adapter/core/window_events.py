@@ -55,11 +55,18 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    """The KV cache is too full for another prefill, or has room again. What runs goes on."""
+
+    yes: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Taken | Ended | Withdrawn | Paused | Tick
+Event = Taken | Ended | Withdrawn | Paused | Crowded | Tick
 
 
 @dataclass(frozen=True, slots=True)

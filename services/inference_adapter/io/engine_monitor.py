@@ -7,22 +7,42 @@ from collections.abc import Callable
 
 import structlog
 
+from services.inference_adapter.core.kv_pressure import KVPressure
 from services.inference_adapter.interfaces import Backend, EngineLoad
 from streamway.errors import StreamwayError
+from streamway.runtime.clock import Clock
 
 _log = structlog.get_logger("adapter")
 
 
 class EngineMonitor:
-    """Knows the engine's last load. `on_change` is told whether it answers, when that changes."""
+    """Knows the engine's last load. `on_change` is told whether it answers, `on_kv_full` whether its KV cache is too full for
+    another prefill, when that changes."""
 
-    def __init__(self, backend: Backend, every_s: float, timeout_s: float, on_change: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        kv: KVPressure,
+        clock: Clock,
+        every_s: float,
+        timeout_s: float,
+        on_change: Callable[[bool], None],
+        on_kv_full: Callable[[bool], None],
+    ) -> None:
         self._backend = backend
         self._every_s = every_s
         self._timeout_s = timeout_s
         self._on_change = on_change
+        self._kv = kv
+        self._clock = clock
+        self._on_kv_full = on_kv_full
         self.healthy = True
         self.load = EngineLoad(0, 0)
+
+    @property
+    def kv_full(self) -> bool:
+        """The KV cache is too full for another prefill."""
+        return self._kv.pressed
 
     async def run(self) -> None:
         """Asks until cancelled."""
@@ -45,3 +65,6 @@ class EngineMonitor:
             else:
                 _log.warning("engine_does_not_answer", problem=problem)
             self._on_change(healthy)
+        if healthy and self._kv.look(self.load.kv_used, self._clock.monotonic()):
+            _log.warning("kv_pressure", pressed=self.kv_full, used=self.load.kv_used)
+            self._on_kv_full(self.kv_full)

@@ -11,6 +11,7 @@ from services.inference_adapter.core.memory import Gone, Transcript
 from services.inference_adapter.core.taking import taken_from
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.core.window_events import (
+    Crowded,
     Drop,
     Effect,
     Ended,
@@ -200,6 +201,10 @@ class Worker:
     def pause(self, yes: bool) -> None:
         """The engine cannot take work, or can again."""
         self._perform(self._window.receive(Paused(yes), self._place.clock.monotonic()))
+
+    def crowd(self, yes: bool) -> None:
+        """The KV cache is too full for another prefill, or has room again."""
+        self._perform(self._window.receive(Crowded(yes), self._place.clock.monotonic()))
 
     def tick(self) -> None:
         """Ends what is late and what nobody reads."""

@@ -73,6 +73,8 @@ class _Question:
         """Why home does not take what it should."""
         if not self.home.open or self.home.worker in self.wanted.barred:
             return Branch.MOVED, Reason.CLOSED
+        if self.home.kv_full:
+            return Branch.SPILL, Reason.KV_FULL
         return Branch.SPILL, Reason.QUEUE_FULL if self.home.full else Reason.OVER_BOUND
 
 

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     PACED_IN = "paced_in"  # home has changed, and it was this session's turn to move there
     OVER_BOUND = "over_bound"  # home is over its bound
     QUEUE_FULL = "queue_full"  # home's queue is at its limit
+    KV_FULL = "kv_full"  # home's KV cache is too full for another prefill
     KEPT = "kept"  # its KV where it is is worth more than the walk home
     WAITS_TO_MOVE = "waits_to_move"  # home has changed; too many moved there this second
     CLOSED = "closed"  # home drains, is unhealthy, or must not be used for this request
@@ -43,8 +44,9 @@ class Reason(StrEnum):
 class Candidate:
     """A worker that serves the model, as a decision sees it.
 
-    `load`: tokens in flight. `open`: it takes work. `full`: its queue is at the limit. `wait_ms`: how long a new task would wait
-    there for a slot. `prefill_ms`: milliseconds for one prompt token that is not in its KV.
+    `load`: tokens in flight. `open`: it takes work. `full`: its queue is at the limit, or its KV cache is full (`kv_full`).
+    `wait_ms`: how long a new task would wait there for a slot. `prefill_ms`: milliseconds for one prompt token that is not in
+    its KV.
     """
 
     worker: str
@@ -54,6 +56,7 @@ class Candidate:
     full: bool = False
     wait_ms: float = 0.0
     prefill_ms: float = 0.0
+    kv_full: bool = False
 
     @property
     def takes(self) -> bool:

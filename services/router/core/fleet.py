@@ -132,9 +132,10 @@ class Fleet:
             worker.slots,
             load,
             worker.state == "ready" and worker.id not in self._closed,
-            is_full(tasks, worker.slots, limit),
+            worker.kv_full or is_full(tasks, worker.slots, limit),
             max(0, tasks + 1 - worker.slots) * worker.slot_ms / worker.slots,
             worker.prefill_ms or self._prefill_ms,
+            worker.kv_full,
         )
 
 

@@ -31,8 +31,8 @@ class Worker:
     `load_tokens` are its estimated tokens in flight at `reported_ms` (Unix ms, the worker's clock). `tasks` are the entries
     of its lanes at `polled_ms` (Unix ms, ours): unread, waiting and running ones of every router. `prefill_ms` is its time for a
     prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; `preload_depth`
-    how many tasks it takes beyond its slots; 0: not known. `kv_used`: 0 … 1, 0 also where its engine does not say.
-    `began_ms` (Unix ms, its clock) is when its present life began: the KV of an earlier one is gone.
+    how many tasks it takes beyond its slots; 0: not known. `kv_used`: 0 … 1, 0 also where its engine does not say; `kv_full`: it
+    begins nothing more for now. `began_ms` (Unix ms, its clock) is when its present life began: the KV of an earlier one is gone.
     """
 
     id: str
@@ -49,6 +49,7 @@ class Worker:
     slot_ms: float = 0.0
     preload_depth: int = 0
     kv_used: float = 0.0
+    kv_full: bool = False
     began_ms: float = 0.0
 
     @property
@@ -80,6 +81,7 @@ class Worker:
             began_ms=_number(fields.get("began_ms"), 0, math.inf),
             preload_depth=int(_number(fields.get("preload_depth"), 0, _MOST_SLOTS)),
             kv_used=_number(fields.get("kv_used"), 0, 1),
+            kv_full=fields.get("kv_full") == "1",
         )
 
 

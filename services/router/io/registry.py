@@ -157,6 +157,7 @@ class Registry:
         now = self._clock.monotonic()
         self._models_seen = {name: at for name, at in self._models_seen.items() if now - at < _MODEL_MEMORY_S}
         self._models_seen |= dict.fromkeys(self._fleet.models, now)
+        self._metrics.kv_full.set(sum(worker.kv_full for worker in workers))
         states = Counter(worker.state for worker in workers)
         for state in _STATES:
             self._metrics.workers.labels(state).set(states[state])

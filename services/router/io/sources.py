@@ -116,6 +116,7 @@ class StaticSource:
             prefill_ms=load.prefill_ms,
             slot_ms=load.slot_ms,
             kv_used=min(1.0, max(0.0, load.kv_used)),
+            kv_full=load.kv_full,
             draining=load.draining,
             healthy=load.engine.healthy,
             reported_ms=self._clock.unix() * 1000,

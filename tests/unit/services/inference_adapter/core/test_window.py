@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from services.inference_adapter.core.preload import PreloadDepth
 from services.inference_adapter.core.window import BULK_SHARE, Window
-from services.inference_adapter.core.window_events import Drop, Ended, Paused, Return, Start, Taken, Tick, Withdrawn
+from services.inference_adapter.core.window_events import (
+    Crowded,
+    Drop,
+    Ended,
+    Paused,
+    Return,
+    Start,
+    Taken,
+    Tick,
+    Withdrawn,
+)
 
 NEVER = float("inf")
 
@@ -152,6 +162,27 @@ def test_a_paused_window_starts_and_takes_nothing_and_lets_go_on_what_runs() -> 
     assert (window.running, window.waiting) == (1, 1)
     assert window.receive(Paused(False), 0) == [Start("b")]
     assert window.free == 2
+
+
+def test_with_a_full_kv_cache_nothing_begins_beside_what_runs_and_the_pool_is_left_to_others() -> None:
+    window = window_of(2, 2)
+    window.receive(taken("a"), 0)
+    assert window.room("pool", shared=True) > 0
+    assert window.receive(Crowded(yes=True), 1) == []
+    assert window.room("pool", shared=True) == 0
+    assert window.room("own") > 0
+    assert window.receive(taken("b"), 1) == []
+    assert window.ahead_of_new(0, 0) == 2
+    assert window.receive(Crowded(yes=False), 2) == [Start("b")]
+    assert window.room("pool", shared=True) > 0
+
+
+def test_with_a_full_kv_cache_one_at_a_time_still_runs() -> None:
+    window = window_of(3, 3)
+    window.receive(Crowded(yes=True), 0)
+    assert window.receive(taken("a"), 0) == [Start("a")]
+    assert window.receive(taken("b"), 0) == []
+    assert window.receive(Ended("a"), 1) == [Start("b")]
 
 
 def test_a_new_task_waits_for_those_before_it_in_the_order() -> None:

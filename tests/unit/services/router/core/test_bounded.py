@@ -61,6 +61,11 @@ def test_a_full_queue_spills() -> None:
     assert (decision.branch, decision.reason) == (Branch.SPILL, Reason.QUEUE_FULL)
 
 
+def test_a_full_kv_cache_spills_and_is_the_reason() -> None:
+    decision = _one(_pool(**{HOME: Candidate(HOME, 4, 0, full=True, kv_full=True)}))
+    assert (decision.branch, decision.reason) == (Branch.SPILL, Reason.KV_FULL)
+
+
 def test_a_home_that_takes_no_work_moves() -> None:
     decision = _one(_pool(**{HOME: Candidate(HOME, 4, 0, open=False)}))
     assert decision == Decision(SECOND, Branch.MOVED, Reason.CLOSED, HOME, 100)

@@ -156,3 +156,16 @@ def test_a_worker_that_lies_is_believed_within_what_can_be(said: dict[str, str],
 def test_a_lease_that_is_none_is_refused(said: dict[str, str]) -> None:
     with pytest.raises(ValueError):
         Worker.parse("w", {"models": "[]", "address": "x:1", "slots": "4", **said})
+
+
+def test_a_worker_whose_kv_is_full_takes_nothing_until_it_says_otherwise() -> None:
+    full = replace(_worker("a"), kv_full=True)
+    world = _World(full, _worker("b"))
+    pool = world.fleet.pool("m")
+    assert pool is not None
+    assert (pool["a"].takes, pool["a"].kv_full, pool["b"].takes) == (False, True, True)
+    assert pool.any_open, "it is up, and may be waited for"
+    world.look(_worker("a", at=1500.0), _worker("b", at=1500.0), now=1500.0)
+    pool = world.fleet.pool("m")
+    assert pool is not None
+    assert pool["a"].takes
