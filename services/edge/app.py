@@ -24,6 +24,7 @@ from services.edge.io.listener import Listener
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.models import ModelsSurface
 from services.edge.io.outbox import Flusher
+from services.edge.io.pressure import PressureWatch
 from services.edge.io.responses import ResponsesSurface
 from services.edge.io.responses_background import BackgroundResponses
 from services.edge.io.responses_desk import ResponsesDesk
@@ -117,7 +118,9 @@ class Edge:
             takeover_wait_s=settings.takeover_wait_s,
             store_wait_s=settings.store_wait_s,
         )
-        self._desk = desk = Desk(ports, routers, metrics, self._clock, settings.router_wait_s, self._tenants)
+        self._desk = desk = Desk(
+            ports, routers, metrics, self._clock, settings.router_wait_s, settings.bulk_wait_s, self._tenants
+        )
         routers.when_up(desk.router_up)
         restores = Restores(store, settings.resume_grace_s)
         wheel = HeartbeatWheel(settings.heartbeat_s)
@@ -126,6 +129,7 @@ class Edge:
         gate = Gate(settings, self._tenants)
         limit = shared.max_message_bytes
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
+        pressure = PressureWatch(settings.pressure_rules, desk, self._websockets, workers, metrics, settings.review_s)
         streams = EventStreams(desk, flusher, wheel, metrics)
         chat = ChatSurface(gate, desk, restores, streams, metrics, settings, limit)
         generations = GenerationsSurface(gate, desk, restores, streams, metrics, settings, limit)
@@ -179,6 +183,7 @@ class Edge:
             scope.spawn(metrics.sample_lag(), "loop-lag"),
             scope.spawn(housekeeper.run(), "housekeeping"),
             scope.spawn(self._websockets.run(), "websockets"),
+            scope.spawn(pressure.run(), "pressure"),
             scope.spawn(store.run(), "store"),
             scope.spawn(blocking.run(), "store-blocking"),
             scope.spawn(follower.run(), "follower"),

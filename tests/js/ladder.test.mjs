@@ -122,6 +122,38 @@ test("an abnormal close goes down after 100 ms, a normal one stays", () => {
   assert.deepEqual(connects(normal.receive({ type: "tick" }, 1100)), [0]);
 });
 
+test("an edge that asks for another way gets the next one at once, and is asked for this one after a minute", () => {
+  const ladder = new Ladder(HALF);
+  ladder.receive({ type: "start" }, 0);
+  const actions = ladder.receive({ type: "crowded" }, 20);
+  assert.deepEqual(done(actions), ["drop", "state"]);
+  assert.equal(ladder.due, 70);
+  assert.deepEqual(connects(ladder.receive({ type: "tick" }, 70)), [1]);
+  ladder.receive({ type: "opened" }, 100);
+  const log = pass(ladder, 100, 121_000, (action, now) => {
+    if (action.do === "rise") ladder.receive({ type: "rise_failed" }, now + 10);
+  });
+  assert.deepEqual(
+    log.filter((action) => action.do === "rise").map((action) => action.at),
+    [60_100, 120_110],
+  );
+  assert.equal(ladder.name, "sse");
+});
+
+test("errors of the network before are not counted beside", () => {
+  const ladder = new Ladder(HALF);
+  ladder.receive({ type: "start" }, 0);
+  for (let error = 0; error < 3; error += 1) {
+    ladder.receive({ type: "network_error" }, ladder.due);
+    ladder.receive({ type: "tick" }, ladder.due);
+  }
+  ladder.receive({ type: "crowded" }, ladder.due - 1);
+  ladder.receive({ type: "tick" }, ladder.due);
+  assert.equal(ladder.name, "sse");
+  ladder.receive({ type: "network_error" }, ladder.due - 1);
+  assert.equal(ladder.name, "sse");
+});
+
 test("a connection that closes before it is up is a network error, no abnormal close", () => {
   const ladder = new Ladder(HALF);
   ladder.receive({ type: "start" }, 0);

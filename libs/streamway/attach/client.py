@@ -104,6 +104,8 @@ class AttachClient:
         # When the stream last brought anything, and whether it was torn down because it did not.
         self._heard = 0.0
         self._silent = False
+        # Subscriptions there ever were.
+        self.uses = 0
         self._task = scope.spawn(self._run(), f"attach-{worker}")
 
     def __len__(self) -> int:
@@ -136,6 +138,7 @@ class AttachClient:
 
         A merger that is given instead is the caller's own: its cursor is always behind the last event the sink got.
         """
+        self.uses += 1
         if not self._subscriptions:
             self._heard = self._loop.time()
         merger = after if isinstance(after, Merger) else Merger(after)

@@ -67,6 +67,17 @@ class AttachPool:
                 return address
         return ""
 
+    def idle(self) -> list[AttachClient]:
+        """Clients with an open stream that nothing is read by and nothing waits for."""
+        return [client for client in self._clients.values() if client.connected and client.idle_s > 0]
+
+    async def drop(self, client: AttachClient) -> None:
+        """Closes a client that is idle; who wants that worker next gets another one."""
+        key = (client.address, client.worker)
+        if self._clients.get(key) is client and client.idle_s > 0:
+            del self._clients[key]
+            await client.close()
+
     async def close(self) -> None:
         """Ends every stream. Sinks are not called."""
         self._sweeper.cancel()

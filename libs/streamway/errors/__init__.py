@@ -11,7 +11,7 @@ The tree, in `catalogue`, `engines` and `quotas`; `table` has a row for each rea
     ├── DeadlineExceeded, Cancelled, SlowConsumer, GoingAway                          the reader or the end
     ├── EngineRejected, EngineFailed, EngineOverloaded, FirstTokenTimeout, TokenGap   the engine (`engines`)
     ├── WorkerLost, TakeoverUnsupported, TooManyAttempts                              a stream that cannot go on
-    ├── QuotaExceeded, RequestTooLargeForQuota, MemoryPressure                        not so much (`quotas`)
+    ├── QuotaExceeded, RequestTooLargeForQuota, MemoryPressure, EdgeOverloaded        not so much (`quotas`)
     └── StoreUnavailable, RouterUnavailable, Internal                                 the mesh
 """
 
@@ -44,7 +44,7 @@ from streamway.errors.catalogue import (
     WorkerLost,
 )
 from streamway.errors.engines import EngineFailed, EngineOverloaded, EngineRejected, FirstTokenTimeout, TokenGap
-from streamway.errors.quotas import MemoryPressure, QuotaExceeded, RequestTooLargeForQuota
+from streamway.errors.quotas import EdgeOverloaded, MemoryPressure, QuotaExceeded, RequestTooLargeForQuota
 from streamway.errors.table import TABLE, Row, reason_name
 from streamway.errors.translate import from_rpc_error, from_status, to_openai_body, to_status
 
@@ -54,6 +54,7 @@ __all__ = [
     "ContextLengthExceeded",
     "DeadlineExceeded",
     "DuplicateId",
+    "EdgeOverloaded",
     "EngineFailed",
     "EngineOverloaded",
     "EngineRejected",

@@ -63,3 +63,14 @@ class MemoryPressure(StreamwayError):
             retry_after_s=5.0,
             service=service,
         )
+
+
+class EdgeOverloaded(StreamwayError):
+    reason = Reason.ERROR_REASON_EDGE_OVERLOADED
+
+    def __init__(self, *, socket: bool = False) -> None:
+        """`socket`: a new WebSocket is refused, and what to use instead is told."""
+        what = "use server-sent events or long polls for now" if socket else "send this bulk work again later"
+        super().__init__(
+            f"this edge gets more requests than it is made for; {what}", retry_after_s=60.0 if socket else 5.0
+        )

@@ -67,6 +67,14 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_MEMORY_PRESSURE: Row(
         _C.UNAVAILABLE, 503, _SERVER, 1013, True, "a process is short of memory and takes no bulk work"
     ),
+    Reason.ERROR_REASON_EDGE_OVERLOADED: Row(
+        _C.UNAVAILABLE,
+        503,
+        _SERVER,
+        4013,
+        True,
+        "an edge gets more requests than it takes WebSockets and bulk work beside",
+    ),
     Reason.ERROR_REASON_NO_WORKERS: Row(_C.UNAVAILABLE, 503, _SERVER, 1013, True, "no worker can take work now"),
     Reason.ERROR_REASON_QUEUE_TIMEOUT: Row(_C.UNAVAILABLE, 503, _SERVER, 1013, True, "waited too long in a queue"),
     Reason.ERROR_REASON_DEADLINE_EXCEEDED: Row(

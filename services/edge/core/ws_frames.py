@@ -44,8 +44,13 @@ def pong_frame(payload: bytes) -> bytes:
 
 def close_frame(code: int, reason: str = "") -> bytes:
     """A close frame; the reason is cut to the 123 bytes that fit, at a code-point border."""
-    text = reason.encode()[:123].decode(errors="ignore").encode()
+    text = close_reason(reason)
     return bytes((0x88, len(text) + 2)) + code.to_bytes(2, "big") + text
+
+
+def close_reason(reason: str) -> bytes:
+    """The reason as far as it fits into a close frame."""
+    return reason.encode()[:123].decode(errors="ignore").encode()
 
 
 def json_object(**fields: Any) -> bytes:

@@ -22,11 +22,12 @@ from typing import Final
 
 import structlog
 
+from services.edge.core.pressure import FirstTokenSample
 from services.edge.interfaces import Reader
 from services.edge.io.generation import Generation
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.routers import Routers
-from streamway.errors import GenerationNotFound, GoingAway, RouterUnavailable, StreamwayError
+from streamway.errors import EdgeOverloaded, GenerationNotFound, GoingAway, RouterUnavailable, StreamwayError
 from streamway.following import ReaderPorts
 from streamway.journal.cursor import Cursor
 from streamway.runtime.clock import Clock
@@ -35,12 +36,15 @@ from streamway.tenancy import carry
 from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2
 from streamway.v1.router_pb2 import GenerationState
+from streamway.valkey.keys import is_bulk, task_class
 
 __all__ = ["Desk", "Generation"]
 
 _log = structlog.get_logger("edge")
 # How often the worker of a paused generation hears that its client is still there; well below every grace.
 _TOUCH_S: Final = 4.0
+# Bulk work that waits for the pressure to be over; more is refused.
+_MOST_BULK: Final = 1_000
 
 
 class Desk:
@@ -53,6 +57,7 @@ class Desk:
         metrics: EdgeMetrics,
         clock: Clock,
         router_wait_s: float,
+        bulk_wait_s: float,
         tenants: TenancyWatch,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -61,6 +66,9 @@ class Desk:
         # The process stops: WebSockets may open nothing more. `refusing`: nobody may.
         self.draining = False
         self.refusing = False
+        # Generations that were opened or resumed, ever; and the waits for first tokens of late.
+        self.admitted = 0
+        self.first_tokens = FirstTokenSample()
         self._idle = asyncio.Event()
         self._routers = routers
         self._clock = clock
@@ -69,6 +77,10 @@ class Desk:
         self._live: set[Generation] = set()
         # Those that no router has, each with the timer that gives it up.
         self._waiting: dict[Generation, asyncio.TimerHandle] = {}
+        # Bulk work that waits since more requests come than this edge is made for.
+        self._bulk: dict[Generation, asyncio.TimerHandle] = {}
+        self._bulk_wait_s = bulk_wait_s
+        self._bulk_waits = False
 
     def __len__(self) -> int:
         """Generations read now."""
@@ -102,7 +114,11 @@ class Desk:
         return generation
 
     def place_again(self, generation: Generation) -> None:
-        """Opens it at a router that is up, or waits for one."""
+        """Opens it at a router that is up, or waits for one. Bulk work may have to wait here first."""
+        request = generation.placement.request
+        if self._bulk_waits and request is not None and is_bulk(task_class(request.priority)):
+            self._hold(generation)
+            return
         link = self._routers.pick(generation.session)
         if link is not None:
             generation.placement.open(generation, link)
@@ -117,10 +133,24 @@ class Desk:
             if not generation.ended:
                 self.place_again(generation)
 
+    @property
+    def bulk_waiting(self) -> int:
+        """Bulk work that waits here until the pressure is over."""
+        return len(self._bulk)
+
+    def hold_bulk(self, yes: bool) -> None:
+        """Bulk work waits here, for `bulk_wait_s` at most, or goes on."""
+        self._bulk_waits = yes
+        if not yes:
+            held, self._bulk = self._bulk, {}
+            for generation, timer in held.items():
+                timer.cancel()
+                self.place_again(generation)
+
     def ended(self, generation: Generation, outcome: str) -> None:
         """A generation is read no more."""
         self._live.discard(generation)
-        timer = self._waiting.pop(generation, None)
+        timer = self._waiting.pop(generation, None) or self._bulk.pop(generation, None)
         if timer is not None:
             timer.cancel()
         if not self._live:
@@ -165,6 +195,7 @@ class Desk:
             raise GoingAway("edge")
         generation = Generation(self, generation_id, tenant, reader, surface)
         self._live.add(generation)
+        self.admitted += 1
         self.metrics.live.labels(surface).inc()
         return generation
 
@@ -173,6 +204,15 @@ class Desk:
             await self._routers.cancel(generation_id, tenant)
         except StreamwayError as problem:
             _log.warning("cancel_not_sent", generation=generation_id, problem=problem.name)
+
+    def _hold(self, generation: Generation) -> None:
+        # Nobody is told before `open` has returned.
+        wait_s = self._bulk_wait_s if len(self._bulk) < _MOST_BULK else 0.0
+        self._bulk[generation] = self.loop.call_later(wait_s, self._held_for_long, generation)
+
+    def _held_for_long(self, generation: Generation) -> None:
+        self._bulk.pop(generation, None)
+        generation.fail(EdgeOverloaded())
 
     def _give_up(self, generation: Generation) -> None:
         self._waiting.pop(generation, None)

@@ -325,7 +325,9 @@ class Generation(GenerationFacts):
         self.fail(DeadlineExceeded("the answer was being made" if self.position > 1 else "it waited"))
 
     def _first_token(self) -> None:
-        self._desk.metrics.ttft.labels(self.surface).observe(self._desk.loop.time() - self._opened)
+        waited_s = self._desk.loop.time() - self._opened
+        self._desk.metrics.ttft.labels(self.surface).observe(waited_s)
+        self._desk.first_tokens.note(waited_s * 1000)
         self._opened = 0.0
 
     def _stop(self) -> None:

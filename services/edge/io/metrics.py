@@ -50,6 +50,24 @@ class EdgeMetrics(Collector):
         )
         for why in Why:
             self.drained.labels(why)
+        self.pressure_level = Gauge(
+            "streamway_edge_pressure",
+            "1 while this level of pressure holds: requests, latency.",
+            ["level"],
+            registry=registry,
+        )
+        self.pressure_part = Gauge(
+            "streamway_edge_pressure_part",
+            "Parts of the score, 0 to 1: requests, latency, memory.",
+            ["part"],
+            registry=registry,
+        )
+        self.pressure_score = Gauge(
+            "streamway_edge_pressure_score", "0 to 1; idle connections go over 0.85.", registry=registry
+        )
+        self.bulk_waiting = Gauge(
+            "streamway_edge_bulk_waiting", "Bulk generations that wait for the pressure to be over.", registry=registry
+        )
         self.responses = Counter("streamway_edge_responses", "HTTP responses by status.", ["status"], registry=registry)
         self.lag = Histogram(
             "streamway_edge_loop_lag_seconds",
@@ -64,6 +82,8 @@ class EdgeMetrics(Collector):
         self.slow_consumers = 0
         self.abnormal_closes = 0
         self.router_failures = 0
+        self.refused_handshakes = 0
+        self.evicted_upstream = 0
         registry.register(self)
         ProcessCollector(registry=registry)
 
@@ -106,6 +126,14 @@ class EdgeMetrics(Collector):
             "streamway_edge_abnormal_closes",
             "Connections that a client cut or half-closed with generations open.",
             self.abnormal_closes,
+        )
+        yield CounterMetricFamily(
+            "streamway_edge_refused_websockets",
+            "New WebSockets that were told to use server-sent events or long polls.",
+            self.refused_handshakes,
+        )
+        yield CounterMetricFamily(
+            "streamway_edge_evicted_upstream", "Idle streams to workers closed under pressure.", self.evicted_upstream
         )
         yield CounterMetricFamily(
             "streamway_edge_router_failures",

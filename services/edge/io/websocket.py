@@ -12,8 +12,9 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import credentials
+from services.edge.core import credentials, ws_frames
 from services.edge.core.connection_life import Why
+from services.edge.core.pressure import Idle
 from services.edge.core.ws_json import JsonDialect
 from services.edge.core.ws_proto import ProtoDialect
 from services.edge.interfaces import Dialect
@@ -65,6 +66,8 @@ class WebSocketSurface:
         self._routers = routers
         self._open: set[Connection] = set()
         self._emptied = asyncio.Event()
+        # Why new ones are refused now.
+        self.refusing: StreamwayError | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -88,6 +91,8 @@ class WebSocketSurface:
             max_msg_size=self.max_frame_bytes,
             timeout=LAST_WORDS_S,
         )
+        if self.refusing is not None:
+            return await self._refuse(request, socket, self.refusing)
         models = await self._routers.model_names(_MODELS_WAIT_S)
         models = [model for model in models if self._gate.allows(caller, model)]
         await socket.prepare(request)
@@ -118,6 +123,23 @@ class WebSocketSurface:
             self.metrics.connections.labels(SURFACE).dec()
             connection.gone()
         return socket
+
+    async def _refuse(
+        self, request: web.Request, socket: web.WebSocketResponse, error: StreamwayError
+    ) -> web.WebSocketResponse:
+        """Shakes hands, since a page cannot see why a handshake failed, and says by its close code why that was all."""
+        self.metrics.refused_handshakes += 1
+        await socket.prepare(request)
+        await socket.close(code=error.row.close, message=ws_frames.close_reason(error.message))
+        return socket
+
+    def idle(self) -> list[Idle[Connection]]:
+        """Those on which nothing runs."""
+        return [
+            Idle(connection, connection.life.requests, connection.life.used_at)
+            for connection in self._open
+            if connection.idle
+        ]
 
     async def run(self) -> None:
         """Takes a sample of every connection each `review_s`, until cancelled."""

@@ -1,13 +1,14 @@
 // How streamway.js reaches the mesh: what happened and when → what to do. No I/O, no clock, no chance of its own.
 //
-//   websocket ──► sse ──► poll      one rung down: a round trip over 800 ms, more than three network errors in a row, or an
-//             ◄──     ◄──           abnormal close. One rung up after 60 s of health.
+//   websocket ──► sse ──► poll      one rung down: a round trip over 800 ms, more than three network errors in a row, an
+//             ◄──     ◄──           abnormal close, or an edge that asks for it. One rung up after 60 s of health.
 //
 //   idle ──start──► connecting ──opened──► up ──closed, error──► waiting ──due──► connecting
 //
 // `receive(event, now)` gives actions in order; `due` says when to send the next "tick". All times in milliseconds.
 //
-//   events   start · stop · online · tick · opened · frame · rtt{ms} · network_error · closed{abnormal} · risen · rise_failed
+//   events   start · stop · online · tick · opened · frame · rtt{ms} · network_error · closed{abnormal} · crowded · risen ·
+//            rise_failed
 //   actions  connect{rung} · drop · ping · rise{rung} · state{state, rung, wait}
 //
 // What is said of a rung that is no longer the present one must not be passed on. Errors of the application (a refused
@@ -119,6 +120,14 @@ export class Ladder {
     if (abnormal) this.#down();
     this.#attempt = 1;
     return [{ do: "drop" }, ...this.#wait(now, this.#times.firstRetryMs)];
+  }
+
+  // The edge takes no more connections of this kind for now: the next rung at once, and this one after a minute at the earliest.
+  _crowded(_, now) {
+    if (this.phase !== "connecting" && this.phase !== "up") return [];
+    this.#down();
+    this.#attempt = 0;
+    return [{ do: "drop" }, ...this.#wait(now, this.#random() * this.#times.firstRetryMs)];
   }
 
   _risen({ rung }, now) {

@@ -156,6 +156,7 @@ export class StreamwayClient extends EventTarget {
       failed: when(() => this.#happened({ type: "network_error" })),
       broke: when((abnormal) => this.#happened({ type: "closed", abnormal })),
       refused: when(() => this.#refused()),
+      crowded: when(() => this.#happened({ type: "crowded" })),
       frame: when((id, frame) => this.#frame(id, frame)),
       notice: when((frame) => this.#notice(frame)),
     };
@@ -187,6 +188,7 @@ export class StreamwayClient extends EventTarget {
       failed: () => (climbing() ? failed() : settled.failed()),
       broke: (abnormal) => (climbing() ? failed() : settled.broke(abnormal)),
       refused: () => (climbing() ? failed() : settled.refused()),
+      crowded: () => (climbing() ? failed() : settled.crowded()),
     };
   }
 

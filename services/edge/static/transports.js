@@ -1,6 +1,6 @@
 // The ways to the mesh. Each tells its owner what happens and carries answers until `close`:
 //
-//   owner.opened(hello) · owner.models(names) · owner.heard() · owner.roundTrip(ms) · owner.failed() · owner.broke(abnormal) · owner.refused()
+//   owner.opened(hello) · owner.models(names) · owner.heard() · owner.roundTrip(ms) · owner.failed() · owner.broke(abnormal) · owner.refused() · owner.crowded()
 //   owner.frame(id, frame)      of one answer
 //   owner.notice(frame)         of the connection
 //
@@ -12,7 +12,8 @@ import { TERMINAL } from "./answer.js";
 const PROTOCOL = "streamway.v1.json";
 const POLL_S = 15;
 const SILENT_MS = 30_000; // heartbeats come each 15 s
-const UNAUTHENTICATED = 4001; // close code
+const UNAUTHENTICATED = 4001; // close codes
+const OVERLOADED = 4013; // use another way for now
 
 export class WebSocketTransport {
   #owner;
@@ -72,7 +73,8 @@ export class WebSocketTransport {
 
   async #closed(code) {
     const owner = this.#owner;
-    if (this.#said) {
+    if (code === OVERLOADED) owner.crowded();
+    else if (this.#said) {
       if (code === UNAUTHENTICATED) owner.refused();
       // 1000, 1001 and 4009 are said by the edge; 1006 is a connection that just ended.
       else owner.broke(code === 1006);

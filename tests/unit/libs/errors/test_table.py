@@ -42,6 +42,7 @@ EXAMPLES: list[StreamwayError] = [
     errors.WorkerLost("adapter-0"),
     errors.SlowConsumer(5, 4),
     errors.GoingAway("edge"),
+    errors.EdgeOverloaded(),
     errors.StoreUnavailable(),
     errors.RouterUnavailable(),
     errors.EventsExpired("x"),
