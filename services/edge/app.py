@@ -11,6 +11,8 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from services.edge.core.buffer_share import RequestRoom
+from services.edge.io.buffer_shares import BufferShares
 from services.edge.io.chat import ChatSurface
 from services.edge.io.console import ConsoleSurface
 from services.edge.io.desk import Desk
@@ -119,7 +121,14 @@ class Edge:
             store_wait_s=settings.store_wait_s,
         )
         self._desk = desk = Desk(
-            ports, routers, metrics, self._clock, settings.router_wait_s, settings.bulk_wait_s, self._tenants
+            ports,
+            routers,
+            metrics,
+            self._clock,
+            settings.router_wait_s,
+            settings.bulk_wait_s,
+            self._tenants,
+            RequestRoom(settings.stream_memory_bytes),
         )
         routers.when_up(desk.router_up)
         restores = Restores(store, settings.resume_grace_s)
@@ -129,6 +138,7 @@ class Edge:
         gate = Gate(settings, self._tenants)
         limit = shared.max_message_bytes
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
+        buffers = BufferShares(settings.share_rules, desk, flusher, metrics, settings.review_s)
         pressure = PressureWatch(settings.pressure_rules, desk, self._websockets, workers, metrics, settings.review_s)
         streams = EventStreams(desk, flusher, wheel, metrics)
         chat = ChatSurface(gate, desk, restores, streams, metrics, settings, limit)
@@ -184,6 +194,7 @@ class Edge:
             scope.spawn(housekeeper.run(), "housekeeping"),
             scope.spawn(self._websockets.run(), "websockets"),
             scope.spawn(pressure.run(), "pressure"),
+            scope.spawn(buffers.run(), "buffers"),
             scope.spawn(store.run(), "store"),
             scope.spawn(blocking.run(), "store-blocking"),
             scope.spawn(follower.run(), "follower"),

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, IPvAnyNetwork, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from services.edge.core.buffer_share import ShareRules
 from services.edge.core.connection_life import LifeRules
 from services.edge.core.pressure import PressureRules
 from streamway.config import ServiceSettings
@@ -198,11 +199,30 @@ class EdgeSettings(ServiceSettings):
         le=1024**3,
         description="Largest WebSocket message, in bytes; unset: STREAMWAY_MAX_MESSAGE_BYTES.",
     )
+    stream_memory_bytes: int = Field(
+        default=512 * 1024**2,
+        ge=16 * 1024**2,
+        le=1024**4,
+        description="Bytes this process sets aside for streams: output buffers have a part of it, requests that no router has yet"
+        " the rest.",
+    )
+    buffer_share: tuple[float, float, float] = Field(
+        default=(0.3, 0.025, 0.7),
+        description="The part for output buffers, 0 … 1: so much, so much more for each token a second of the mean stream, and so"
+        " much at most.",
+    )
     slow_bytes: int = Field(
         default=256 * 1024,
         ge=4096,
         le=64 * 1024**2,
-        description="Bytes that may wait for a slow client; above it what has a channel is paused and read from it later.",
+        description="Most bytes that may wait for a slow client, and its part of the output buffers where that is less; above it"
+        " what has a channel is paused and read from it later.",
+    )
+    least_slow_bytes: int = Field(
+        default=4096,
+        ge=1024,
+        le=64 * 1024**2,
+        description="The least that this part is, however many streams there are.",
     )
     slow_client_s: float = Field(
         default=10.0,
@@ -269,6 +289,18 @@ class EdgeSettings(ServiceSettings):
         if min(self.pressure_kept) < 0:
             raise ValueError("pressure_kept must not be below 0")
         return self
+
+    @model_validator(mode="after")
+    def _parts_of_the_memory(self) -> Self:
+        least, per_token, most = self.buffer_share
+        if not (0 < least <= most < 1 and per_token >= 0):
+            raise ValueError("buffer_share must be 0 < first <= third < 1, and its second not below 0")
+        return self
+
+    @property
+    def share_rules(self) -> ShareRules:
+        """How the memory for streams is shared."""
+        return ShareRules(self.stream_memory_bytes, self.slow_bytes, self.least_slow_bytes, *self.buffer_share)
 
     @property
     def pressure_rules(self) -> PressureRules:

@@ -57,9 +57,13 @@ class RequestTooLargeForQuota(StreamwayError):
 class MemoryPressure(StreamwayError):
     reason = Reason.ERROR_REASON_MEMORY_PRESSURE
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, *, any_work: bool = False) -> None:
+        """`any_work`: not only bulk work is refused."""
+        what = (
+            "no more work for now; try again later" if any_work else "no bulk work; try again later, or with priority 0"
+        )
         super().__init__(
-            f"this {service} is short of memory and takes no bulk work; try again later, or with priority 0",
+            f"this {service} is short of memory and takes {what}",
             retry_after_s=5.0,
             service=service,
         )

@@ -22,12 +22,20 @@ from typing import Final
 
 import structlog
 
+from services.edge.core.buffer_share import RequestRoom
 from services.edge.core.pressure import FirstTokenSample
 from services.edge.interfaces import Reader
 from services.edge.io.generation import Generation
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.routers import Routers
-from streamway.errors import EdgeOverloaded, GenerationNotFound, GoingAway, RouterUnavailable, StreamwayError
+from streamway.errors import (
+    EdgeOverloaded,
+    GenerationNotFound,
+    GoingAway,
+    MemoryPressure,
+    RouterUnavailable,
+    StreamwayError,
+)
 from streamway.following import ReaderPorts
 from streamway.journal.cursor import Cursor
 from streamway.runtime.clock import Clock
@@ -59,10 +67,12 @@ class Desk:
         router_wait_s: float,
         bulk_wait_s: float,
         tenants: TenancyWatch,
+        room: RequestRoom,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.ports = ports
         self.metrics = metrics
+        self.room = room
         # The process stops: WebSockets may open nothing more. `refusing`: nobody may.
         self.draining = False
         self.refusing = False
@@ -92,8 +102,11 @@ class Desk:
         """Starts a generation; what comes of it goes to `reader`.
 
         `request` must have its generation, session, tenant and `on_disconnect`. Without `follow` the reader is told only
-        whether it was accepted: it runs in the background. Raises GoingAway when the process stops.
+        whether it was accepted: it runs in the background. Raises GoingAway when the process stops, and MemoryPressure when the
+        requests that no router has yet fill their part of the memory.
         """
+        if not self.room.admits(request.ByteSize()):
+            raise MemoryPressure("edge", any_work=True)
         generation = self._admit(request.generation, request.tenant, reader, surface)
         generation.follow = follow
         carry(request, self._tenants.tenancy)

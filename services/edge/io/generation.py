@@ -64,7 +64,7 @@ class Generation(GenerationFacts):
     def __init__(self, desk: Desk, id_: str, tenant: str, reader: Reader, surface: str) -> None:
         super().__init__(id_, tenant, surface)
         self._desk = desk
-        self.placement = Placement()
+        self.placement = Placement(desk.room)
         self._reader = reader
         self._source: GenerationReader | None = None
         # Of the last event from the router, and, once it has ended, of its last event.

@@ -68,6 +68,17 @@ class EdgeMetrics(Collector):
         self.bulk_waiting = Gauge(
             "streamway_edge_bulk_waiting", "Bulk generations that wait for the pressure to be over.", registry=registry
         )
+        self.stream_buffer = Gauge(
+            "streamway_edge_stream_buffer_bytes", "Bytes that may wait for one slow client now.", registry=registry
+        )
+        self.output_share = Gauge(
+            "streamway_edge_output_share_ratio",
+            "Part of the stream memory that is for output buffers.",
+            registry=registry,
+        )
+        self.request_bytes = Gauge(
+            "streamway_edge_request_bytes", "Bytes of requests that no router has yet.", registry=registry
+        )
         self.responses = Counter("streamway_edge_responses", "HTTP responses by status.", ["status"], registry=registry)
         self.lag = Histogram(
             "streamway_edge_loop_lag_seconds",

@@ -44,6 +44,7 @@ class Flusher:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.metrics = metrics
+        # A stream's part of the memory for streams: it changes with how many there are.
         self.slow_bytes = slow_bytes
         self.buffer_bytes = buffer_bytes
         self._slow_s = slow_s
@@ -133,7 +134,6 @@ class Outbox:
         "_paused",
         "_pausing",
         "_size",
-        "_slow_bytes",
         "_transport",
         "closed",
         "surface",
@@ -153,7 +153,6 @@ class Outbox:
         self._pausing = pausing
         self._parts: list[bytes] = []
         self._size = 0
-        self._slow_bytes = flusher.slow_bytes
         self._dirty = False
         self._over = False
         self._paused = False
@@ -187,7 +186,7 @@ class Outbox:
         if not self._dirty:
             self._dirty = True
             self._flusher.mark(self)
-        if self._size > self._slow_bytes:
+        if self._size > self._flusher.slow_bytes:
             # One batch may bring more than a slow client may have waiting.
             self.flush()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from services.edge.core.buffer_share import RequestRoom
 from services.edge.io.router_link import RouterLink
 from streamway.errors import GoingAway, from_status
 from streamway.v1 import common_pb2
@@ -22,11 +23,13 @@ _MOST: Final = 8
 class Placement:
     """Which router has a generation. One that is resumed has no request, and is at none."""
 
-    __slots__ = ("_count", "_life", "_link", "failed_leader", "request")
+    __slots__ = ("_count", "_life", "_link", "_request", "_room", "failed_leader", "held_bytes")
 
-    def __init__(self) -> None:
-        # Kept until the mesh has accepted it: then it may be large and is not needed any more.
-        self.request: common_pb2.GenerationRequest | None = None
+    def __init__(self, room: RequestRoom) -> None:
+        self._room = room
+        self._request: common_pb2.GenerationRequest | None = None
+        # Of the request while it is kept.
+        self.held_bytes = 0
         # What it followed in vain.
         self.failed_leader = ""
         self._link: RouterLink | None = None
@@ -34,9 +37,15 @@ class Placement:
         self._count = 0
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes of the request while it is kept."""
-        return self.request.ByteSize() if self.request is not None else 0
+    def request(self) -> common_pb2.GenerationRequest | None:
+        """Kept until the mesh has accepted it: then it may be large and is not needed any more."""
+        return self._request
+
+    @request.setter
+    def request(self, request: common_pb2.GenerationRequest | None) -> None:
+        size = request.ByteSize() if request is not None else 0
+        self._room.held_bytes += size - self.held_bytes
+        self._request, self.held_bytes = request, size
 
     @property
     def waiting(self) -> bool:
