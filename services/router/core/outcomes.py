@@ -40,6 +40,7 @@ COUNTS: Final[Mapping[Reason.ValueType, bool]] = MappingProxyType(
         Reason.ERROR_REASON_QUOTA_EXCEEDED: False,
         Reason.ERROR_REASON_REQUEST_TOO_LARGE_FOR_QUOTA: False,
         Reason.ERROR_REASON_MEMORY_PRESSURE: False,
+        Reason.ERROR_REASON_EDGE_OVERLOADED: False,
         Reason.ERROR_REASON_ENGINE_OVERLOADED: False,
         # What is planned, or another part's.
         Reason.ERROR_REASON_GOING_AWAY: False,
