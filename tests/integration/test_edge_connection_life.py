@@ -174,6 +174,13 @@ async def test_an_http_connection_is_closed_after_the_last_request_that_it_carri
             async with session.get(f"{world.url}/healthz") as response:
                 said.append(response.headers.get("Connection", ""))
         assert said == ["", "", "close", ""]
+    async with edge_world(connection_requests=1) as world, aiohttp.ClientSession() as session:
+        body = {"model": "simulated", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        asking = asyncio.get_running_loop().create_task(session.post(f"{world.url}/v1/chat/completions", json=body))
+        world.speak((await world.router.asked()).generation, "ok")
+        async with await asking as response:
+            assert response.headers["Connection"] == "close"
+            assert "[DONE]" in await response.text()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")

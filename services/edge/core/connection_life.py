@@ -51,9 +51,10 @@ class Life:
         """It has carried as many requests as it may."""
         return 0 < self._rules.requests <= self.requests
 
-    def opened(self, now: float) -> None:
-        """A request has come."""
-        self.requests += 1
+    def used(self, now: float, *, new: bool) -> None:
+        """Something is read on it. Only what is `new` counts as a request: a connection that was given a thousand answers of an
+        earlier one back must not be worn out by that."""
+        self.requests += new
         self.used_at = now
 
     def grows(self, held_bytes: int, elapsed_s: float) -> bool:

@@ -67,6 +67,11 @@ class Pressure:
         return sum(weight * part for weight, part in zip(self._rules.weights, self._parts, strict=True))
 
     @property
+    def evicts(self) -> bool:
+        """The score is over its mark: idle connections may have to go."""
+        return self.score > self._rules.score
+
+    @property
     def parts(self) -> tuple[float, ...]:
         """Requests, latency, memory, 0 … 1 each."""
         return tuple(self._parts)

@@ -244,7 +244,7 @@ class Connection:
             request.session = session_key.of_id(request.session) if request.session else self._session
             request.traceparent = context.traceparent
             reader = FrameReader(self, command.id, context.traceparent)
-            self._read(command.id, surface.desk.open(request, reader, SURFACE))
+            self._read(command.id, surface.desk.open(request, reader, SURFACE), new=True)
         except StreamwayError as refusal:
             self._refuse(refusal, command.id)
 
@@ -253,7 +253,7 @@ class Connection:
             self._admit(name)
             reader = FrameReader(self, name, "")
             tenant = self._caller.identity.tenant
-            self._read(name, self._surface.desk.resume(generation, tenant, after, reader, SURFACE))
+            self._read(name, self._surface.desk.resume(generation, tenant, after, reader, SURFACE), new=False)
         except StreamwayError as refusal:
             self._refuse(refusal, name)
 
@@ -301,9 +301,9 @@ class Connection:
         if len(self._live) >= limit:
             raise TooManyGenerations("connection", limit)
 
-    def _read(self, name: Name, generation: Generation) -> None:
+    def _read(self, name: Name, generation: Generation, *, new: bool) -> None:
         self._live[name] = generation
-        self.life.opened(self._surface.now())
+        self.life.used(self._surface.now(), new=new)
         self._restorable.add(generation, str(name))
 
     def _refuse(self, error: StreamwayError, name: Name = "") -> None:

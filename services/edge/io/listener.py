@@ -73,6 +73,7 @@ class Listener:
         self._settings = settings
         app = web.Application(middlewares=[self._last_words(), *middlewares], client_max_size=body_limit)
         app.add_routes(routes)
+        app.on_response_prepare.append(self._count)
         # A client that leaves ends its handler, and with it the generation.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
         self._listening: asyncio.Server | None = None
@@ -175,16 +176,18 @@ class Listener:
         @web.middleware
         async def last_words(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await handler(request)
-            if (self._draining or self._worn_out(request)) and not response.prepared:
+            if self._draining and not response.prepared:
                 response.force_close()
             return response
 
         return last_words
 
-    def _worn_out(self, request: web.Request) -> bool:
-        """Counts a request that ends; True when its connection has carried as many as one may."""
+    async def _count(self, request: web.Request, response: web.StreamResponse) -> None:
+        """The last response that a connection may carry says so."""
         connection = request.protocol
-        if not isinstance(connection, EdgeProtocol):
-            return False
+        if not isinstance(connection, EdgeProtocol) or isinstance(response, web.WebSocketResponse):
+            return
         connection.requests += 1
-        return 0 < self._settings.connection_requests <= connection.requests
+        if 0 < self._settings.connection_requests <= connection.requests:
+            response.force_close()
+            response.headers["Connection"] = "close"

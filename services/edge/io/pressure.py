@@ -75,7 +75,8 @@ class PressureWatch:
             if self._pressure.sample(p99_ms, memory.share, now):
                 _log.warning("pressure_latency", over=self._pressure.slow, p99_ms=round(p99_ms))
             self._tell()
-            await self._make_room()
+            if self._pressure.evicts:
+                await self._make_room()
 
     async def _make_room(self) -> None:
         """Idle connections give way: those to workers are closed, clients are told to come back."""

@@ -13,9 +13,10 @@ def test_it_is_worn_out_by_the_last_request_it_may_carry() -> None:
     life = Life(RULES, now=10.0)
     assert life.used_at == 10.0
     for now in (11.0, 12.0):
-        life.opened(now)
-    assert not life.worn_out
-    life.opened(13.0)
+        life.used(now, new=True)
+    life.used(12.5, new=False)
+    assert not life.worn_out, "what was resumed does not count"
+    life.used(13.0, new=True)
     assert life.worn_out
     assert (life.requests, life.used_at) == (3, 13.0)
 
@@ -23,7 +24,7 @@ def test_it_is_worn_out_by_the_last_request_it_may_carry() -> None:
 def test_without_a_limit_it_carries_any_number() -> None:
     life = Life(LifeRules(0, 0, 3), 0.0)
     for _ in range(100_000):
-        life.opened(1.0)
+        life.used(1.0, new=True)
     assert not life.worn_out
 
 

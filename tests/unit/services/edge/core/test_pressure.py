@@ -47,6 +47,7 @@ def test_without_a_limit_requests_are_not_watched_and_nothing_ever_gives_way() -
     pressure = flooded(PressureRules())
     assert not any(pressure.requests(1e9, now) for now in range(1, 100))
     assert pressure.score < 0.85
+    assert not pressure.evicts
     assert pressure.giving_way(idle(100_000), 100_000) == []
 
 
@@ -62,6 +63,7 @@ def test_level_2_comes_with_the_third_slow_sample_and_goes_with_the_third_quick_
 def test_the_score_weighs_its_parts_and_each_falls_with_its_own_time() -> None:
     pressure = flooded()
     assert pressure.score == pytest.approx(1.0)
+    assert pressure.evicts
     pressure.requests(0, 30.0)
     pressure.sample(0, 0.0, 30.0)
     assert pressure.parts == pytest.approx((math.exp(-1), math.exp(-0.5), math.exp(-2)))
