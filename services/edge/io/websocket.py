@@ -18,10 +18,11 @@ from services.edge.core.pressure import Idle
 from services.edge.core.ws_json import JsonDialect
 from services.edge.core.ws_proto import ProtoDialect
 from services.edge.interfaces import Dialect
-from services.edge.io.connection import LAST_WORDS_S, SURFACE, Connection
+from services.edge.io.connection import Connection
 from services.edge.io.desk import Desk
 from services.edge.io.gate import RESTORE_ID, Gate
 from services.edge.io.heartbeats import HeartbeatWheel
+from services.edge.io.lifetime import LAST_WORDS_S, SURFACE
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.outbox import Flusher
 from services.edge.io.restores import Restores
