@@ -1,0 +1,1 @@
+"""What the cache does outside its memory."""
