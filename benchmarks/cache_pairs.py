@@ -1,0 +1,164 @@
+"""Labelled pairs: how many reusable ones are served, and how many traps, by arm, threshold and kind of trap."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from services.cache.core.features import features
+from services.cache.core.labels import SURE, Label
+from services.cache.core.verifier import FeatureVerifier
+from services.cache.core.vetoes.chain import Chain, Verdict
+from services.cache.core.vetoes.text import Text
+
+THRESHOLDS = (0.75, 0.85, 0.88, 0.90, 0.92, 0.94, 0.95, 0.97)
+_BUDGETS = (0.05, 0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """Two questions; `reusable` when the answer to the one answers the other."""
+
+    id: str
+    category: str
+    a: str
+    b: str
+    reusable: bool
+
+    @property
+    def reported(self) -> bool:
+        """It belongs to the half that is reported; the other one is for tuning and training."""
+        return bool(hashlib.blake2b(self.id.encode(), digest_size=4).digest()[0] & 1)
+
+
+@dataclass(slots=True)
+class Scored:
+    """A pair with everything an arm decides by."""
+
+    pair: LabelledPair
+    similarity: float
+    verdict: Verdict
+    row: tuple[float, ...]
+    probability: float = 0.0
+
+    @property
+    def doubts(self) -> frozenset[str]:
+        """The rules that doubt it."""
+        return frozenset(finding.rule for finding in self.verdict.doubts)
+
+
+Arm = Callable[[Scored], bool]
+ARMS: dict[str, Arm] = {
+    "no guard": lambda _: True,
+    "refusals": lambda each: each.verdict.refusal is None,
+    "core": lambda each: each.verdict.refusal is None and not each.doubts - {"swap", "insertion"},
+    "+ swap": lambda each: each.verdict.refusal is None and not each.doubts - {"insertion"},
+    "+ insertion": lambda each: each.verdict.refusal is None and not each.doubts,
+    "+ verifier": lambda each: each.verdict.refusal is None and (not each.doubts or each.probability >= SURE),
+}
+
+
+def read_pairs(path: Path) -> list[LabelledPair]:
+    """The pairs of a file, one JSON object a line."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [
+        LabelledPair(
+            str(row["id"]), str(row.get("test") or row["category"]), row["a"], row["b"], bool(row["same_answer"])
+        )
+        for row in rows
+    ]
+
+
+def report_pairs(name: str, pairs: Sequence[LabelledPair], encoder: Any) -> None:
+    """Prints the tables of one set: the reported half, with the verifier trained on the other one."""
+    scored = _score(pairs, encoder)
+    verifier = _train([each for each in scored if not each.pair.reported])
+    shown = [each for each in scored if each.pair.reported]
+    for each in shown:
+        each.probability = verifier.estimate_of(each.row) or 0.0
+    good = [each for each in shown if each.pair.reusable]
+    bad = [each for each in shown if not each.pair.reusable]
+    state = "trained on the other half" if verifier.trained else "untrained: too few labels"
+    print(f"## {name}: {len(good)} reusable pairs and {len(bad)} traps (reported half); verifier {state}\n")
+    print(f"served: reusable / traps, %\n\n| similarity >= | {' | '.join(ARMS)} |\n|---{'|---' * len(ARMS)}|")
+    for threshold in THRESHOLDS:
+        cells = [f"{_share(good, arm, threshold):.0f} / {_share(bad, arm, threshold):.1f}" for arm in ARMS.values()]
+        print(f"| {threshold:.2f} | {' | '.join(cells)} |")
+    print("\n| reusable served at a trap rate of | " + " | ".join(ARMS) + f" |\n|---{'|---' * len(ARMS)}|")
+    for budget in _BUDGETS:
+        print(f"| {budget:.0%} | " + " | ".join(_best(good, bad, arm, budget) for arm in ARMS.values()) + " |")
+    _by_kind(shown)
+    _cost(shown)
+
+
+def _score(pairs: Sequence[LabelledPair], encoder: Any) -> list[Scored]:
+    texts = sorted({text for pair in pairs for text in (pair.a, pair.b)})
+    place = {text: at for at, text in enumerate(texts)}
+    vectors = encoder.encode(texts)
+    chain = Chain()
+    scored = []
+    for pair in pairs:
+        asked, stored = Text(pair.a), Text(pair.b)
+        similarity = float(vectors[place[pair.a]] @ vectors[place[pair.b]])
+        verdict = chain.judge(asked, stored)
+        scored.append(Scored(pair, similarity, verdict, features(asked, stored, similarity, verdict.doubts)))
+    return scored
+
+
+def _train(scored: Iterable[Scored]) -> FeatureVerifier:
+    """As a deployment would: from pairs that the rules leave to it. Small sets have too few for its usual minimum."""
+    verifier = FeatureVerifier(least=60, least_of_each=20)
+    verifier.fit(
+        [Label(each.similarity, each.pair.reusable, 1.0, each.row) for each in scored if each.verdict.refusal is None]
+    )
+    return verifier
+
+
+def _share(scored: Sequence[Scored], arm: Arm, threshold: float) -> float:
+    """Percent of them that are served."""
+    return 100 * sum(each.similarity >= threshold and arm(each) for each in scored) / (len(scored) or 1)
+
+
+def _best(good: Sequence[Scored], bad: Sequence[Scored], arm: Arm, budget: float) -> str:
+    """The most reusable pairs that any threshold serves within the budget of traps."""
+    levels = sorted({round(each.similarity, 4) for each in (*good, *bad)})
+    best = max((_share(good, arm, t) for t in levels if _share(bad, arm, t) <= 100 * budget), default=0.0)
+    return f"{best:.0f}"
+
+
+def _by_kind(scored: Sequence[Scored]) -> None:
+    print(
+        "\n| kind | pairs | reusable | mean similarity | refused by | doubted only | clean |\n|---|---|---|---|---|---|---|"
+    )
+    kinds: dict[tuple[bool, str], list[Scored]] = {}
+    for each in scored:
+        kinds.setdefault((each.pair.reusable, each.pair.category), []).append(each)
+    for (reusable, kind), of_kind in sorted(kinds.items()):
+        refused: dict[str, int] = {}
+        for each in of_kind:
+            if each.verdict.refusal:
+                refused[each.verdict.refusal.rule] = refused.get(each.verdict.refusal.rule, 0) + 1
+        by = ", ".join(f"{rule} {count}" for rule, count in sorted(refused.items(), key=lambda item: -item[1]))
+        doubted = sum(bool(each.doubts) and each.verdict.refusal is None for each in of_kind)
+        clean = len(of_kind) - doubted - sum(refused.values())
+        mean = sum(each.similarity for each in of_kind) / len(of_kind)
+        print(
+            f"| {kind} | {len(of_kind)} | {'yes' if reusable else 'no'} | {mean:.3f} | {by or '–'} | {doubted} | {clean} |"
+        )
+
+
+def _cost(scored: Sequence[Scored]) -> None:
+    chain = Chain()
+    texts = [(Text(each.pair.a), Text(each.pair.b)) for each in scored]
+    spent = []
+    for _ in range(2):
+        began = time.process_time()
+        for asked, stored in texts:
+            chain.judge(asked, stored)
+        spent.append((time.process_time() - began) / (len(texts) or 1) * 1e6)
+    print(f"\nrules: {spent[0]:.0f} µs of CPU a pair with the analysis of both texts, {spent[1]:.0f} µs after it\n")
