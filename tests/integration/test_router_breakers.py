@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import Any
 
 from prometheus_client import generate_latest
 from redis.asyncio import Redis
 
 from services.router.core.breaker import State
+from services.router.core.breakers import Spot, Transition
 from streamway.errors import Cancelled, EngineFailed, EventsExpired, StreamwayError, from_status, to_status
 from streamway.errors.catalogue import ContextLengthExceeded
 from streamway.tenancy import TierName
@@ -92,6 +95,48 @@ async def test_an_opened_breaker_is_known_to_the_other_routers_within_a_second(
         assert 0 < await valkey.pttl(keys.breaker("m")) <= 2 * 144_000
         shown = generate_latest(second.app._metrics_registry).decode()
         assert 'after="open",before="closed",by="others",tier="gold"' in shown
+
+
+async def test_a_breaker_that_one_router_has_closed_is_closed_everywhere_within_a_second(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    options: dict[str, Any] = {"queue_limit": 10_000, "breaker_open_s": 3.0}
+    async with (
+        mesh(valkey, valkey_server.url, workers=2, **options) as first,
+        mesh(valkey, valkey_server.url, workers=0, id="router-1", **options) as second,
+    ):
+        stream = first.connect()
+        sessions = await _break(first, stream, "w0", EngineFailed("w0", "the engine closed the connection"))
+        assert sessions, "it never opened"
+        await until(lambda: _state(second, "w0") is not State.CLOSED, 10)
+        async with asyncio.timeout(30):
+            while _state(first, "w0") is not State.CLOSED:
+                for session in sessions:
+                    await _end(first, stream, session, None)
+        # The second has sent no probe. Twice a second; more is a loaded machine's.
+        await until(lambda: _state(second, "w0") is State.CLOSED, 10)
+        shown = generate_latest(second.app._metrics_registry).decode()
+        assert 'after="closed"' in shown
+        assert 'streamway_router_breakers{model="m",tier="gold",worker="w0"} 0.0' in shown
+
+
+async def test_an_old_closing_does_not_close_what_opened_after_it_and_no_closing_hides_an_opening(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    async with mesh(valkey, valkey_server.url, workers=1) as made:
+        board = made.app._made().books._breakers
+        await valkey.hset(keys.breaker("m"), "w0 gold", "-1764442009456 3")
+        await board.round()
+        board._breakers.learn(Spot("w0", "m", GOLD), 1, 60.0, time.monotonic())
+        await board.round()
+        assert _state(made, "w0") is State.OPEN, "it was read before this opened"
+        await valkey.hset(keys.breaker("m"), "w0 gold", "-1764442019999 1")
+        await board.round()
+        assert _state(made, "w0") is State.CLOSED
+        await valkey.hset(keys.breaker("m"), "w0 gold", "1764442029999 2")
+        board._share(Transition(Spot("w0", "m", GOLD), State.HALF_OPEN, State.CLOSED, 1, 0.0, learned=False))
+        await board.round()
+        assert await valkey.hget(keys.breaker("m"), "w0 gold") == b"1764442029999 2"
 
 
 async def test_notes_that_are_none_of_ours_and_workers_that_are_gone_do_no_harm(

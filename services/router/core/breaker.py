@@ -138,8 +138,7 @@ class Breaker:
             return
         self.successes += 1
         if self.successes >= _SUCCESSES_TO_CLOSE:
-            self.state, self._closed_at = State.CLOSED, now
-            self._window.clear()
+            self._close(now)
 
     def note(self, threshold: float, least_calls: int, waits: Waits, now: float, draw: float, *, failed: bool) -> None:
         """A call has ended that was no probe. Only a closed one judges by it."""
@@ -157,6 +156,17 @@ class Breaker:
         if wait_s <= 0 or (self.state is State.OPEN and self.until >= now + wait_s):
             return
         self._opened(max(1, openings), wait_s, now)
+
+    def learn_closed(self, openings: int, now: float) -> None:
+        """Somebody's probes have closed it after so many openings. One that has opened more often since knows better."""
+        if self.state is State.CLOSED or self.openings > openings:
+            return
+        self.openings = openings
+        self._close(now)
+
+    def _close(self, now: float) -> None:
+        self.state, self._closed_at = State.CLOSED, now
+        self._window.clear()
 
     def _open(self, openings: int, waits: Waits, now: float, draw: float) -> None:
         self._opened(openings, waits.wait_s(openings, draw), now)

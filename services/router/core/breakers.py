@@ -46,7 +46,7 @@ class Call(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """A breaker has changed its state. `wait_s` is how long an open one waits; `learned`: another router found it."""
+    """A breaker has changed its state. `wait_s` is how long an open one waits; `learned`: another router found or closed it."""
 
     spot: Spot
     before: State
@@ -134,6 +134,14 @@ class Breakers:
         before, round_ = breaker.state, breaker.round
         breaker.learn(openings, min(wait_s, waits.longest_s * (1 + waits.jitter)), now)
         if breaker.round != round_:
+            self._changed(spot, breaker, before, learned=True)
+
+    def learn_closed(self, spot: Spot, openings: int, now: float) -> None:
+        """Another router has closed it, after so many openings in a row."""
+        breaker = self._of(spot.worker, spot.model)[spot.tier]
+        before = breaker.state
+        breaker.learn_closed(openings, now)
+        if breaker.state is not before:
             self._changed(spot, breaker, before, learned=True)
 
     def pass_time(self, now: float) -> None:

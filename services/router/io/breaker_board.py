@@ -1,8 +1,10 @@
 """The breakers of this router: fed by the ends of generations, shown in metrics, shared with the other routers.
 
-sw:breaker:{model} hash   "adapter-0 gold" → "1764442005123 2"    open until (Unix ms), how often in a row
+sw:breaker:{model} hash   "adapter-0 gold" → "1764442005123 2"     open until (Unix ms), how often in a row
+                                             "-1764442009456 2"    closed at, after how many openings
 
-An opening is written at once and read by every router twice a second. Each router then sends its own probes, and closes by them.
+Either is written at once and read by every router twice a second. Each router sends probes of its own; those of the first that
+have shown that a worker is well count for all.
 """
 
 from __future__ import annotations
@@ -24,12 +26,22 @@ from streamway.runtime.clock import Clock
 from streamway.tenancy import TierName
 from streamway.valkey import keys
 from streamway.valkey.link import Link
+from streamway.valkey.script import Script
 from streamway.valkey.session import LinkLost, Reply, StoreRefused
 
 _log = structlog.get_logger("router")
 
-# An opening is known everywhere within a second.
+# What opens or closes is known everywhere within a second.
 _ROUND_S: Final = 0.5
+# A closing is not written over a later opening. ARGV: field, closed at (Unix ms), openings, how long to keep it in ms.
+_CLOSE: Final = Script("""
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+local openings = known and tonumber(string.match(known, ' (%d+)$')) or 0
+if openings > tonumber(ARGV[3]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], '-' .. ARGV[2] .. ' ' .. ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+""")
 _PATIENCE_S: Final = 1.0
 _NAMES: Final = {False: "success", True: "failure", None: "nothing"}
 
@@ -54,6 +66,8 @@ class BreakerBoard:
         self._metrics = metrics
         self._models = models
         self._workers = workers
+        # What was read last of each model. A closing counts when it is new: it says nothing of what opened after it.
+        self._read: dict[str, dict[bytes, bytes]] = {}
 
     def barred(self, model: str, tier: TierName, pool: Pool) -> Barred:
         """Whom a request of this tier must not go to."""
@@ -85,7 +99,7 @@ class BreakerBoard:
         self._ended(call, None)
 
     async def run(self) -> None:
-        """Reads what others have opened, again and again until cancelled."""
+        """Reads what others have opened and closed, again and again until cancelled."""
         while True:
             await asyncio.sleep(_ROUND_S)
             await self.round()
@@ -97,6 +111,7 @@ class BreakerBoard:
                 self._metrics.breakers.remove(*spot)
         self._breakers.pass_time(self._clock.monotonic())
         self._tell()
+        self._read = {model: read for model, read in self._read.items() if model in self._models()}
         link = self._link.current
         if link is None:
             return
@@ -115,15 +130,21 @@ class BreakerBoard:
 
     def _learn(self, model: str, found: list[bytes]) -> None:
         workers, now, unix_ms = self._workers(), self._clock.monotonic(), self._clock.unix() * 1000
-        for field, value in zip(found[::2], found[1::2], strict=True):
+        read = dict(zip(found[::2], found[1::2], strict=True))
+        before, self._read[model] = self._read.get(model, {}), read
+        for field, value in read.items():
             try:
                 worker, tier = field.decode().split(" ")
                 until_ms, openings = map(int, value.decode().split(" "))
                 spot = Spot(worker, model, TierName(tier))
             except ValueError:
                 continue  # nothing of ours
-            if until_ms > unix_ms and worker in workers:
+            if worker not in workers:
+                continue
+            if until_ms > unix_ms:
                 self._breakers.learn(spot, openings, (until_ms - unix_ms) / 1000, now)
+            elif until_ms < 0 and before.get(field) != value:
+                self._breakers.learn_closed(spot, openings, now)
 
     def _tell(self) -> None:
         for change in self._breakers.take_transitions():
@@ -142,7 +163,7 @@ class BreakerBoard:
                 wait_s=round(change.wait_s, 1),
                 by=by,
             )
-            if change.after is State.OPEN and not change.learned:
+            if not change.learned and change.after is not State.HALF_OPEN:
                 self._share(change)
 
     def _share(self, change: Transition) -> None:
@@ -150,8 +171,12 @@ class BreakerBoard:
         if link is None:
             return
         spot, key = change.spot, keys.breaker(change.spot.model)
-        until_ms = int(self._clock.unix() * 1000 + change.wait_s * 1000)
-        link.send(("HSET", key, f"{spot.worker} {spot.tier}", f"{until_ms} {change.openings}"), _ignore)
+        field, now_ms = f"{spot.worker} {spot.tier}", int(self._clock.unix() * 1000)
+        if change.after is State.CLOSED:
+            _CLOSE.send(link, key, (field, now_ms, change.openings, self._kept_ms), _ignore)
+            return
+        until_ms = now_ms + int(change.wait_s * 1000)
+        link.send(("HSET", key, field, f"{until_ms} {change.openings}"), _ignore)
         link.send(("PEXPIRE", key, self._kept_ms), _ignore)
 
 

@@ -145,6 +145,22 @@ def test_what_another_router_opened_holds_until_the_later_end() -> None:
     assert breaker.until - 20 == 40, "the next opening goes on from theirs"
 
 
+def test_what_another_router_closed_is_closed_unless_it_has_opened_again_since() -> None:
+    breaker = Breaker(60)
+    breaker.learn_closed(3, 0)
+    assert (breaker.state, breaker.openings) == (State.CLOSED, 0), "it was not open"
+    breaker.learn(2, 10, 0)
+    breaker.learn_closed(1, 1)
+    assert breaker.state is State.OPEN, "closed before it opened a second time"
+    probe = breaker.placed(10)
+    breaker.learn_closed(2, 11)
+    assert breaker.state is State.CLOSED
+    breaker.probed(probe, True, WAITS, 12, 0.5)
+    assert (breaker.state, breaker.probing) == (State.CLOSED, 0), "a late probe only makes room"
+    _note(breaker, 13, *[True] * 10)
+    assert breaker.until - 13 == 20, "too soon to be forgotten: the third waits four times as long"
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["place", "good", "bad", "none", "note", "learn"]), st.floats(0, 30)), max_size=80
