@@ -38,6 +38,7 @@ from services.router.io.relaying import RelayServicer
 from services.router.io.repeating import Repeating
 from services.router.io.resolving import Resolving
 from services.router.io.session_notes import SessionNotes
+from services.router.io.shared_flights import SharedFlights
 from services.router.io.sources import LeaseSource, StaticSource
 from services.router.metrics import RouterMetrics
 from services.router.servicer import RouterServicer
@@ -225,6 +226,7 @@ class RouterApp:
             finished_ttl_ms=finished_ttl_ms,
         )
         quotas = Quotas(journal, clock, metrics, lease_s=settings.quota_lease_s, share=settings.quota_share)
+        shared_flights = SharedFlights(journal, clock, settings.id, settings.flight_share_ms / 1000)
         books = Books(
             *(
                 ledger,
@@ -237,10 +239,9 @@ class RouterApp:
                 quotas,
                 breakers,
             ),
-            Flights(settings.flights, settings.flight_followers),
+            *(Flights(settings.flights, settings.flight_followers), shared_flights, self._scope),
         )
-        relayed_at = (lambda: self.address) if settings.relays else str
-        locator = Locator(journal, registry, books, clock, relayed_at, reclaiming.hint, settings.id)
+        locator = Locator(journal, registry, books, clock, self._relayed_at, reclaiming.hint, settings.id)
         ports = ReaderPorts(pool, link, locator, self._scope, follower, takeover_wait_s=settings.takeover_wait_s)
         notes = SessionNotes(link, clock, ttl_s=settings.session_ttl_s, budget_s=settings.session_recall_ms / 1000)
         placing = Placing(
@@ -248,7 +249,9 @@ class RouterApp:
             expected_output_tokens=settings.expected_output_tokens,
         )
         records = Records(valkey, self._scope, clock)
-        admitting = self._admitting(placing, registry, cache, records, quotas, journal, locator, books)
+        admitting = self._admitting(
+            *(placing, registry, cache, records, quotas, journal, locator, books, shared_flights)
+        )
         servicer = RouterServicer(
             admitting,
             registry,
@@ -278,6 +281,7 @@ class RouterApp:
             "breakers": breakers.run(),
             "models": self._models.run(),
             "review": servicer.review(),
+            "flights": shared_flights.run(books.flights),
             "arrivals": Arrivals(link, registry, strategy, clock, poll_s, settings.session_ttl_s).run(),
         }
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
@@ -296,13 +300,14 @@ class RouterApp:
         journal: Journal,
         locator: Locator,
         books: Books,
+        shared_flights: SharedFlights,
     ) -> Admitting:
         """How a generation is opened, from Admitting, the outermost, to Placing; see `interfaces`."""
         settings, clock = self._settings, self._clock
         limit_bytes = settings.cache_prompt_limit_bytes
         joining: Opener = placing
         if settings.flight_followers:
-            joining = Joining(placing, books.flights, journal, locator, self._metrics, limit_bytes)
+            joining = Joining(placing, books, shared_flights, journal, locator, self._metrics, limit_bytes)
         caching = Caching(joining, cache, records, journal, self._metrics, limit_bytes)
         resolving = Resolving(caching, self._models, registry, clock, self._metrics)
         metering = Metering(resolving, quotas, settings.expected_output_tokens)
@@ -350,6 +355,9 @@ class RouterApp:
         await operations.start()
         self.operations_address = operations.address
         self._stack.push_async_callback(operations.close)
+
+    def _relayed_at(self) -> str:
+        return self.address if self._settings.relays else ""
 
     def _lease_fields(self) -> dict[str, str]:
         return {"address": self.address, "draining": "1" if self._draining else "0"}

@@ -256,6 +256,13 @@ class RouterSettings(ServiceSettings):
     flights: int = Field(
         default=10_000, ge=1, le=1_000_000, description="Most running generations that others may read along with."
     )
+    flight_share_ms: float = Field(
+        default=50.0,
+        ge=0,
+        le=10_000,
+        description="How long a request that may share an engine call waits to hear from Valkey whether another router runs the "
+        "same. 0: each router knows its own only.",
+    )
     reattach_s: float = Field(
         default=1.0,
         gt=0,

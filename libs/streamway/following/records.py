@@ -65,16 +65,23 @@ async def read_record(session: Session, generation: str) -> Record | None:
 
 async def write_follower(
     session: Session, request: common_pb2.GenerationRequest, leader: str, worker: str, ttl_ms: int = RECORD_TTL_MS
-) -> None:
-    """Writes that a generation follows another, and that this one is followed. Raises LinkLost or StoreRefused."""
-    key = keys.generation(request.generation)
+) -> bool:
+    """Writes that a generation follows another, and that this one is followed: its worker keeps both records from then on.
+
+    False: that one has failed meanwhile. Raises LinkLost or StoreRefused.
+    """
+    key, followers = keys.generation(request.generation), keys.followers(leader)
     fields: list[str | bytes | int] = [
         *("state", "running", "worker", worker, "tenant", request.tenant, "session", request.session),
         *("model", request.model, "durability", request.durability, "follows", leader),
     ]
     session.send(("HSET", key, *fields), _ignore)
     session.send(("PEXPIRE", key, ttl_ms), _ignore)
-    await session.call("HSET", keys.generation(leader), "shared", "2")
+    session.send(("SADD", followers, request.generation), _ignore)
+    session.send(("PEXPIRE", followers, ttl_ms), _ignore)
+    session.send(("HSET", keys.generation(leader), "shared", "2"), _ignore)
+    state: bytes | None = await session.call("HGET", keys.generation(leader), "state")
+    return state not in (b"failed", b"cancelled")
 
 
 def _ignore(_: Reply) -> None:

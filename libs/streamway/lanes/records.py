@@ -50,10 +50,23 @@ async def models_of(valkey: Valkey, generations: Sequence[str]) -> list[str]:
 
 
 async def keep_records(valkey: Valkey, generations: Sequence[str]) -> None:
-    """Makes the records of what still runs outlive a takeover: a task without its request can't be run. Raises RedisError."""
+    """Makes the records of what still runs outlive a takeover: a task without its request can't be run. Those of generations
+    that follow it are kept too: their readers come back under their own ids. Raises RedisError."""
     async with valkey.pipeline(transaction=False) as pipe:
         for generation in generations:
             pipe.pexpire(keys.generation(generation), RECORD_TTL_MS)
+            pipe.smembers(keys.followers(generation))
+        replies = await pipe.execute()
+    followed = {
+        generation: followers for generation, followers in zip(generations, replies[1::2], strict=True) if followers
+    }
+    if not followed:
+        return
+    async with valkey.pipeline(transaction=False) as pipe:
+        for generation, followers in followed.items():
+            pipe.pexpire(keys.followers(generation), RECORD_TTL_MS)
+            for follower in followers:
+                pipe.pexpire(keys.generation(follower.decode()), RECORD_TTL_MS)
         await pipe.execute()
 
 

@@ -41,6 +41,11 @@ def generation(generation_id: str) -> str:
     return f"sw:gen:{{{generation_id}}}"
 
 
+def followers(generation_id: str) -> str:
+    """Set of the generations that read another one's channel: their records are kept as long as its own."""
+    return f"sw:gen:{{{generation_id}}}:followers"
+
+
 def response(generation_id: str) -> str:
     """Stream of a generation's events: its response channel, in code the journal."""
     return f"sw:resp:{{{generation_id}}}"
@@ -84,6 +89,16 @@ def quota(tenant: str) -> str:
 def quota_slots(tenant: str, model: str = "") -> str:
     """Sorted set of a tenant's live generations, or of those of one model, by the Unix millisecond their lease ends."""
     return f"sw:quota:{{{tenant}}}:slots" + (f":{model}" if model else "")
+
+
+def flight(key: str) -> str:
+    """Hash: the generation that runs for all identical requests of one cache key, and where."""
+    return f"sw:flight:{{{key}}}"
+
+
+def flight_holders(key: str) -> str:
+    """Sorted set of the routers whose clients want a flight's answer, by the Unix millisecond until which that is believed."""
+    return f"sw:flight:{{{key}}}:holders"
 
 
 def breaker(model: str) -> str:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 
 from services.router.core.breakers import Call
 from services.router.core.events import TERMINAL
-from services.router.core.flights import Flights, Leaving
+from services.router.core.flights import Flight, Flights, Leaving
 from services.router.core.ledger import Ledger
 from services.router.interfaces import AnswerCache, Ask, Charges
 from services.router.io.breaker_board import BreakerBoard
+from services.router.io.shared_flights import SharedFlights
 from services.router.metrics import RouterMetrics
 from streamway.attach import AttachPool
 from streamway.errors import StreamwayError, from_status
 from streamway.following import Place
 from streamway.journal import Cursor
 from streamway.runtime.clock import Clock
+from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
 
@@ -62,6 +64,8 @@ class Books:
         charges: Charges,
         breakers: BreakerBoard,
         flights: Flights,
+        shared: SharedFlights,
+        scope: TaskScope,
     ) -> None:
         self._ledger = ledger
         self._pool = pool
@@ -73,6 +77,8 @@ class Books:
         self._charges = charges
         self._breakers = breakers
         self.flights = flights
+        self._shared = shared
+        self._scope = scope
         self._open: dict[str, Booked] = {}
 
     def __contains__(self, generation: str) -> bool:
@@ -96,11 +102,30 @@ class Books:
     def follow(self, ask: Ask, place: Place) -> None:
         """Waits for the end of a dispatched generation, which others may join until then."""
         if ask.flight is not None:
-            self.flights.begin(ask.flight, ask.request, place.worker, place.address)
+            flight = self.flights.begin(ask.flight, ask.request, place.worker, place.address)
+            if flight is not None:
+                self._shared.keep(flight)
             self._metrics.flights.labels("led").inc()
         view = View.VIEW_COMPLETE if ask.keep else View.VIEW_OUTCOME
         outcome = _Outcome(self, ask.request, place.worker, ask.keep, self._most_bytes)
         self._pool.client(place.address, place.worker).subscribe(ask.request.generation, AFTER_ACCEPTED, view, outcome)
+
+    def adopt(self, found: Flight) -> Flight | None:
+        """A leader of another router that may be followed here until its end. None: there are too many."""
+        known = self.flights.leads(found.leader)
+        flight = self.flights.adopt(found)
+        if flight is not None and not known:
+            client = self._pool.client(flight.address, flight.worker)
+            client.subscribe(flight.leader, AFTER_ACCEPTED, View.VIEW_OUTCOME, _FlightEnd(self, flight.leader))
+        return flight
+
+    def abandon(self, flight: Flight) -> None:
+        """Nobody here wants it any more. Where no other router's clients do, its engine's call is aborted."""
+        self._scope.spawn(self._abandon(flight), "flight-leave")
+
+    async def _abandon(self, flight: Flight) -> None:
+        if await self._shared.leave(flight) and not flight.holders:
+            self.cancel_at(Place(flight.worker, flight.address), flight.leader)
 
     def hand_over(self, request: common_pb2.GenerationRequest, place: Place, created_ms: int) -> None:
         """Gives a task to its worker on our stream. `request` says by now that nothing of it will be kept."""
@@ -115,7 +140,7 @@ class Books:
 
     def _close(self, generation: str) -> Call | None:
         self._ledger.settle(generation)
-        self.flights.end(generation)
+        self.end_flight(generation)
         booked = self._open.pop(generation, None)
         self._metrics.generations.set(len(self._ledger))
         return booked.call if booked is not None else None
@@ -125,15 +150,23 @@ class Books:
 
         What others still follow goes on.
         """
-        leaving, leader = self.flights.leave(generation, tenant)
+        leaving, flight = self.flights.leave(generation, tenant)
         if leaving is Leaving.STAYS:
             return True
-        generation = leader or generation
+        if flight is not None:
+            self.abandon(flight)
+            return True
         booked = self._open.get(generation)
         if booked is None or tenant not in (None, booked.tenant):
             return False
         self.cancel_at(booked.place, generation)
         return True
+
+    def end_flight(self, leader: str) -> None:
+        """Nobody follows it any more that does not yet, here and elsewhere."""
+        flight = self.flights.end(leader)
+        if flight is not None:
+            self._shared.end(flight.key, leader)
 
     def cancel_at(self, place: Place, generation: str) -> None:
         """Passes a cancel on to a worker, whether or not the books know the generation."""
@@ -200,3 +233,21 @@ class _Outcome:
     def gap(self) -> None:
         """The worker has not all of the answer, so it is not stored."""
         self._books.unseen(self._generation)
+
+
+class _FlightEnd:
+    """An AttachSink for a leader that another router has in its books."""
+
+    def __init__(self, books: Books, leader: str) -> None:
+        self._books = books
+        self._leader = leader
+
+    def event(self, event: common_pb2.Event, kind: str) -> None:
+        if kind in TERMINAL:
+            self._books.end_flight(self._leader)
+
+    def lost(self, error: StreamwayError, delivered_until: int) -> None:
+        self._books.end_flight(self._leader)
+
+    def gap(self) -> None:
+        self._books.end_flight(self._leader)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.router.core.body import look
-from services.router.core.flights import Flights, Leaving, flight_key
+from services.router.core.flights import Flight, Flights, Leaving, flight_key, terms_of
 from streamway.v1 import common_pb2
 
 RELAXED, STRICT, OFF = common_pb2.DURABILITY_RELAXED, common_pb2.DURABILITY_STRICT, common_pb2.DURABILITY_OFF
@@ -41,6 +41,11 @@ def _joins(flights: Flights, request: common_pb2.GenerationRequest, failed: str 
     if flight is not None:
         flights.join(flight, request.generation)
     return flight is not None
+
+
+def _leaves(flights: Flights, generation: str, tenant: str | None) -> tuple[Leaving, str]:
+    leaving, flight = flights.leave(generation, tenant)
+    return leaving, flight.leader if flight is not None else ""
 
 
 def test_h1_only_the_same_request_of_the_same_tenant_for_the_same_model_joins() -> None:
@@ -91,14 +96,14 @@ def test_a_follower_is_served_at_least_as_well_as_it_asked(leader: Any, follower
 def test_the_engine_is_stopped_by_the_last_cancel_only() -> None:
     flights = _flying()
     assert _joins(flights, _ask("a"))
-    assert flights.leave("leader", "acme") == (Leaving.STAYS, "leader")
-    assert flights.leave("leader", "acme") == (Leaving.STAYS, "leader"), "twice is once"
-    assert flights.leave("a", "bolt") == (Leaving.UNKNOWN, ""), "another tenant cancels nothing"
+    assert _leaves(flights, "leader", "acme") == (Leaving.STAYS, "leader")
+    assert _leaves(flights, "leader", "acme") == (Leaving.STAYS, "leader"), "twice is once"
+    assert _leaves(flights, "a", "bolt") == (Leaving.UNKNOWN, ""), "another tenant cancels nothing"
     assert _joins(flights, _ask("b")), "a cancelled leader is joined like any other"
-    assert flights.leave("a", None) == (Leaving.STAYS, "leader")
-    assert flights.leave("b", "acme") == (Leaving.LAST, "leader")
+    assert _leaves(flights, "a", None) == (Leaving.STAYS, "leader")
+    assert _leaves(flights, "b", "acme") == (Leaving.LAST, "leader")
     assert not _joins(flights, _ask("c")), "it is being aborted"
-    assert flights.leave("other", None) == (Leaving.UNKNOWN, "")
+    assert _leaves(flights, "other", None) == (Leaving.UNKNOWN, "")
 
 
 def test_after_the_end_nothing_is_left_and_nobody_joins() -> None:
@@ -108,7 +113,7 @@ def test_after_the_end_nothing_is_left_and_nobody_joins() -> None:
     assert (len(flights), flights.followers) == (1, 1), "a follower's end is not the flight's"
     flights.end("leader")
     flights.end("leader")
-    assert (len(flights), flights.followers, flights._by_id, flights._by_key) == (0, 0, {}, {})
+    assert (len(flights), flights.followers, flights._by_id, flights._by_key, list(flights)) == (0, 0, {}, {}, [])
     assert not _joins(flights, _ask("b"))
 
 
@@ -133,3 +138,39 @@ def test_a_newer_flight_of_a_key_is_not_closed_by_an_older_ones_end() -> None:
     assert flights.begin(key, urgent, "w", "x")
     flights.end("leader")
     assert _joins(flights, _ask("a"))
+
+
+def test_what_another_router_runs_is_followed_like_ours_and_its_leader_is_not_ours_to_hold() -> None:
+    flights, leader = Flights(10, 2), _ask("leader", priority=3, deadline_unix_ms=5000)
+    key = _key(_ask("a"))
+    assert key is not None
+    terms = terms_of(leader)
+    assert not terms.messages
+    assert terms.tenant == "acme"
+    flight = flights.adopt(Flight(key, terms, "w", "x:1", ours=False))
+    assert flight is not None
+    assert flight.suits(leader)
+    assert not flight.suits(_ask("late", deadline_unix_ms=9000))
+    assert (len(flights), flights.followers, flights.knows(key)) == (1, 0, True)
+    for follower in ("a", "b"):
+        assert _joins(flights, _ask(follower, deadline_unix_ms=5000))
+    assert not _joins(flights, _ask("c", deadline_unix_ms=5000)), "two followers are the most"
+    assert _leaves(flights, "a", "acme") == (Leaving.STAYS, "leader")
+    assert _leaves(flights, "leader", "acme") == (Leaving.UNKNOWN, "")
+    assert _leaves(flights, "b", "acme") == (Leaving.LAST, "leader")
+    assert not flights.knows(key)
+    flights.end("leader")
+    assert (len(flights), flights.followers, flights._by_id) == (0, 0, {})
+
+
+def test_a_flight_that_everybody_here_has_left_is_joined_again_where_others_keep_it() -> None:
+    flights = _flying()
+    assert _leaves(flights, "leader", None) == (Leaving.LAST, "leader")
+    key = _key(_ask("a"))
+    assert key is not None
+    again = flights.adopt(Flight(key, terms_of(_ask("leader")), "w", "x:1", ours=False))
+    assert again is not None
+    assert again.ours
+    assert len(flights) == 1
+    assert _joins(flights, _ask("a"))
+    assert Flights(0, 2).adopt(again) is None
