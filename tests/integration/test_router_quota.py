@@ -327,3 +327,31 @@ async def test_bulk_is_refused_while_memory_is_short_and_the_rest_is_not(
         assert problem.name == "memory_pressure"
         assert problem.retry_after_s
         assert (await opened(stream, wanted("free"))).WhichOneof("event") == "accepted"
+
+
+async def test_a_changed_quota_is_known_to_every_router_without_a_restart(
+    valkey: Redis, valkey_server: ValkeyServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "changing.yaml"
+    rows = "tenants: {acme: {tier: gold, requests_per_minute: %d}}\nanonymous: acme\n"
+    path.write_text(rows % 100_000)
+    options = {"tenants_file": path}
+    async with (
+        mesh(valkey, valkey_server.url, shared=options, queue_limit=10_000) as first,
+        mesh(valkey, valkey_server.url, workers=0, id="router-1", shared=options, queue_limit=10_000) as second,
+    ):
+        streams = [made.connect() for made in (first, second)]
+
+        async def limits() -> set[int]:
+            await first.renew()
+            events = [await opened(stream, ask(tenant="acme")) for stream in streams]
+            return {event.accepted.allowance.requests.limit for event in events}
+
+        assert await limits() == {100_000}
+        path.write_text(rows % 77_000)
+        # Looked for twice a second; more is a loaded machine's.
+        async with asyncio.timeout(20):
+            while await limits() != {77_000}:
+                await asyncio.sleep(0.2)
+        for stream in streams:
+            await stream.close()
