@@ -19,10 +19,11 @@ from streamway.following.catching_up import Found
 from streamway.following.crowd import Question
 from streamway.following.journey import Journey, Traveller
 from streamway.following.ports import Place
-from streamway.following.records import record_of, record_question
+from streamway.following.records import pack_record_question, record_of
 from streamway.following.standing import Standing
 from streamway.journal import Continues, Cursor, Kind
-from streamway.journal.reading import Command, judged, questions
+from streamway.journal.packing import pack_look
+from streamway.journal.reading import judged
 from streamway.v1 import common_pb2
 
 _PAGE: Final = 500
@@ -48,13 +49,13 @@ class Arrival(Question):
         self._looks = 0
         self._asked = at.cursor
 
-    def commands(self) -> list[Command]:
+    def packed(self) -> tuple[bytes, int]:
         at = self._at
-        self._asked = at.cursor
-        asked = questions(at.generation, self._asked, _first_page(self._asked) if self._record else _PAGE)
-        if self._record:
-            asked.append(record_question(at.generation))
-        return asked
+        cursor = self._asked = at.cursor
+        if not self._record:
+            return pack_look(at.generation, cursor, _PAGE)
+        look, count = pack_look(at.generation, cursor, _first_page(cursor))
+        return look + pack_record_question(at.generation), count + 1
 
     def answered(self, replies: Sequence[Any]) -> None:
         if not self._here():
@@ -112,11 +113,16 @@ class Arrival(Question):
         if found is Found.ENDED:
             at.end()
         elif found is Found.TAIL and read.more and at.cursor != cursor:
-            at.ports.crowd.later(Arrival(at, self._traveller, self._worker))
+            at.ports.crowd.later(self._read_on)
         elif found is Found.TAIL and not read.more and read.worker in ("", self._worker):
             at.ports.crowd.later(self._go_live)
         elif found is not Found.STOPPED:
             self._travel()
+
+    def _read_on(self) -> None:
+        """Asks for the next page."""
+        if self._here():
+            self._at.ports.crowd.later(Arrival(self._at, self._traveller, self._worker))
 
     def _go_live(self) -> None:
         """Subscribes at the worker, if there is a way to it."""

@@ -20,7 +20,7 @@ import hiredis
 import structlog
 
 from streamway.runtime.tasks import TaskScope
-from streamway.valkey.session import Argument, LinkLost, Reply, Session, Sessions, StoreRefused
+from streamway.valkey.session import LinkLost, Reply, Session, Sessions, StoreRefused
 
 _log = structlog.get_logger("following")
 _MOST_TOGETHER: Final = 64
@@ -33,14 +33,14 @@ _AHEAD_S: Final = 0.2
 class Question:
     """A group of commands, and what happens with the replies. Exactly one of `answered` and `unanswered` is called, once."""
 
-    __slots__ = ("_owed", "_replies")
+    __slots__ = ("_open", "_replies")
 
     def __init__(self) -> None:
-        self._owed = -1
+        self._open = True
         self._replies: list[Reply] = []
 
-    def commands(self) -> Sequence[Sequence[Argument]]:
-        """What is asked, in this order."""
+    def packed(self) -> tuple[bytes, int]:
+        """What is asked: whole commands, and how many they are."""
         raise NotImplementedError
 
     def answered(self, replies: Sequence[Reply]) -> None:
@@ -53,32 +53,27 @@ class Question:
 
     def put(self, session: Session) -> None:
         """Sends it."""
-        commands = self.commands()
-        self._owed, self._replies = len(commands), []
-        reply = self._reply
-        for command in commands:
-            session.send(command, reply)
+        commands, count = self.packed()
+        session.send_group(commands, [*[self._replies.append] * (count - 1), self._last])
 
     def settle(self) -> None:
         """Nothing more comes."""
-        if self._owed:
-            self._owed = 0
+        if self._open:
+            self._open = False
             self.unanswered()
 
-    def _reply(self, reply: Reply) -> None:
-        if self._owed <= 0:
+    def _last(self, reply: Reply) -> None:
+        if not self._open:
             return
-        refused = isinstance(reply, hiredis.ReplyError)
-        self._replies.append(reply)
-        self._owed = 0 if refused else self._owed - 1
-        if self._owed:
-            return
+        self._open = False
         replies, self._replies = self._replies, []
+        replies.append(reply)
         try:
-            if refused:
-                self.unanswered()
-            else:
-                self.answered(replies)
+            for each in replies:
+                if isinstance(each, hiredis.ReplyError):
+                    self.unanswered()
+                    return
+            self.answered(replies)
         except Exception:  # noqa: BLE001 — one reader's fault must not break the connection of all
             _log.exception("answer_failed")
 

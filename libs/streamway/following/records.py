@@ -16,6 +16,8 @@ ENDED_STATES: Final = frozenset({"finished", "failed", "cancelled"})
 # Looking it up in protobuf's wrapper costs microseconds, and a resume does it several times.
 _OFF: Final = Durability.DURABILITY_OFF
 _FIELDS: Final = ("state", "worker", "tenant", "model", "session", "durability", "follows", "shared")
+_HMGET: Final = b"*%d\r\n$5\r\nHMGET\r\n" % (len(_FIELDS) + 2)
+_NAMES: Final = b"".join(b"$%d\r\n%b\r\n" % (len(name), name.encode()) for name in _FIELDS)
 
 
 class Record(NamedTuple):
@@ -43,13 +45,14 @@ class Record(NamedTuple):
         return self.durability != _OFF
 
 
-def record_question(generation: str) -> tuple[str, ...]:
-    """The command that asks for a record."""
-    return ("HMGET", keys.generation(generation), *_FIELDS)
+def pack_record_question(generation: str) -> bytes:
+    """The command that asks for a record, as bytes."""
+    key = keys.generation(generation).encode()
+    return b"%b$%d\r\n%b\r\n%b" % (_HMGET, len(key), key, _NAMES)
 
 
 def record_of(row: Sequence[bytes | None]) -> Record | None:
-    """What the answer to `record_question` says; None: there is none."""
+    """What the answer to `pack_record_question` says; None: there is none."""
     told = [(value or b"").decode() for value in row]
     state, worker, tenant, model, session_key, durability, follows, shared = told
     if not state:
@@ -60,7 +63,7 @@ def record_of(row: Sequence[bytes | None]) -> Record | None:
 
 async def read_record(session: Session, generation: str) -> Record | None:
     """None: there is none. Whoever asks for a tenant must compare it. Raises LinkLost or StoreRefused."""
-    return record_of(await session.call(*record_question(generation)))
+    return record_of((await session.call_group(pack_record_question(generation), 1))[0])
 
 
 async def write_follower(

@@ -39,8 +39,7 @@ class Kind(StrEnum):
     END = "end"
 
 
-_PLAIN: Final = [b"kind", b"first", b"payload"]
-_BEGIN: Final = [*_PLAIN, b"ref", b"worker", b"line", b"from"]
+_BEGIN: Final = [b"kind", b"first", b"payload", b"ref", b"worker", b"line", b"from"]
 _KINDS: Final = {kind.value.encode(): kind for kind in (Kind.ACCEPTED, Kind.TOKENS, Kind.END)}
 
 
@@ -82,13 +81,14 @@ class Entry(NamedTuple):
     @classmethod
     def parse(cls, id_: bytes, fields: Sequence[bytes]) -> Entry:
         """Reads one element of a reply of XRANGE. Raises ValueError when it is not one of ours."""
-        if len(fields) == 6 and fields[::2] == _PLAIN:
+        if len(fields) == 6:
             # A resume reads thousands of these.
-            kind = _KINDS.get(fields[1])
-            if kind is not None:
+            one, name, two, first, three, payload = fields
+            kind = _KINDS.get(name)
+            if kind is not None and one == b"kind" and two == b"first" and three == b"payload":
                 epoch, _, last = id_.partition(b"-")
-                return cls(int(epoch), int(fields[3]), int(last), kind, fields[5])
-        if len(fields) == 14 and fields[1] == b"begin" and fields[::2] == _BEGIN:
+                return cls(int(epoch), int(first), int(last), kind, payload)
+        elif len(fields) == 14 and fields[::2] == _BEGIN and fields[1] == b"begin":
             # And one of these each.
             epoch, _, last = id_.partition(b"-")
             begun = Begin(fields[7].decode(), fields[9].decode(), Line.parse(fields[11].decode()), fields[13].decode())

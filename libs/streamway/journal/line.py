@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Self
 
 _SEGMENT = re.compile(r"(0|[1-9][0-9]{0,19}):([1-9][0-9]{0,19})")
+# What nearly all are: the line of a first call.
+_FIRST_CALL = re.compile(r"0:1,([1-9][0-9]{0,19}):([2-9]|[1-9][0-9]{1,19})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +30,19 @@ class Line:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads `epoch:start,…`. Raises ValueError for anything that `str` of a line does not write."""
+        first_call = _FIRST_CALL.fullmatch(text)
+        if first_call is not None:
+            epoch, start = first_call.groups()
+            return cls(((0, 1), (int(epoch), int(start))))
         segments: list[tuple[int, int]] = []
         for part in text.split(","):
             found = _SEGMENT.fullmatch(part)
             if found is None:
                 raise ValueError(f"not a line: {text[:100]!r}")
-            epoch, start = int(found[1]), int(found[2])
-            if segments and (epoch <= segments[-1][0] or start <= segments[-1][1]):
+            segment = int(found[1]), int(found[2])
+            if segments and (segment[0] <= segments[-1][0] or segment[1] <= segments[-1][1]):
                 raise ValueError(f"a line must grow: {text[:100]!r}")
-            segments.append((epoch, start))
+            segments.append(segment)
         return cls(tuple(segments))
 
     def __str__(self) -> str:
@@ -60,10 +66,11 @@ class Line:
 
     def holds(self, epoch: int, position: int) -> bool:
         """Whether what `epoch` wrote at `position` is part of the answer."""
-        for index, (own, start) in enumerate(self.segments):
+        after: int | None = None
+        for own, start in reversed(self.segments):
             if own == epoch:
-                after = self.segments[index + 1][1] if index + 1 < len(self.segments) else None
                 return start <= position and (after is None or position < after)
+            after = start
         return False
 
     def owner(self, position: int) -> int:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import hiredis
-
 from streamway.journal.cursor import START, Cursor
-from streamway.journal.entries import Entry, Kind, Tail, attempt_of, on_line, parse_entries
+from streamway.journal.entries import Entry, Kind, Tail, on_line, parse_entries
 from streamway.journal.line import Line
 from streamway.journal.merge import ChannelView, Continues, NotRecovered, Resumption, judge
+from streamway.journal.packing import first_of, pack_look
 from streamway.valkey import keys
-from streamway.valkey.session import Argument, Reply, Session, StoreRefused
+from streamway.valkey.session import Session
 
-Command = tuple[Argument, ...]
 _FIRST_ID: Final = b"0-1"
 
 
@@ -26,7 +24,7 @@ async def read_tail(session: Session, generation: str) -> Tail | None:
     entry = newest[0]
     if entry.epoch == 0 or entry.begin is not None:
         return Tail(entry, entry.begin)
-    first = parse_entries(await session.call(*_first_of(generation, entry.epoch)))
+    first = parse_entries(await session.call(*first_of(generation, entry.epoch)))
     return _tail(entry, first[0]) if first else None
 
 
@@ -46,52 +44,37 @@ class Read(NamedTuple):
     worker: str = ""
 
 
-def questions(generation: str, cursor: Cursor, limit: int) -> list[Command]:
-    """What must be asked of the channel in this order, in one write, for `judged`; `limit` is that of the page.
-
-    The tail comes first: what is appended between two of these is beyond it, and is left out. The line is in the begin of the
-    tail's epoch: behind `accepted` where there was one engine call, else most likely that of the cursor's.
-    """
-    key = keys.response(generation)
-    asked: list[Command] = [
-        ("XREVRANGE", key, "+", "-", "COUNT", 1),
-        ("XRANGE", key, "-", "+", "COUNT", 2),
-        ("XRANGE", key, f"({cursor}" if cursor != START else "-", "+", "COUNT", limit),
-    ]
-    if attempt_of(cursor.epoch) > 1:
-        asked.append(_first_of(generation, cursor.epoch))
-    return asked
-
-
 def judged(replies: Sequence[Any], cursor: Cursor, known: Line | None) -> Read | None:
-    """What the answers to `questions` mean. None: another engine call wrote the tail, whose begin they don't have.
+    """What the answers to `packing.pack_look` mean. None: another engine call wrote the tail, whose begin they don't have.
 
     Raises ValueError for entries that are not ours.
     """
     newest = parse_entries(replies[0])
     if not newest:
         return Read(NotRecovered(None), [], START)
-    entry, page = newest[0], parse_entries(replies[2])
+    entry, page, oldest_rows = newest[0], parse_entries(replies[2]), replies[1]
     if entry.epoch == 0 or entry.begin is not None:
         tail = Tail(entry, entry.begin)
     else:
-        first = _first_in([*replies[3:], replies[1]], page, entry.epoch)
+        first = _first_in(oldest_rows, replies[3:], page, entry.epoch)
         if first is None:
             return None
         tail = _tail(entry, first)
-    oldest = 1 if replies[1] and replies[1][0][0] == _FIRST_ID else 0
-    if not oldest:
-        left = parse_entries(replies[1])
+    if oldest_rows and oldest_rows[0][0] == _FIRST_ID:
+        oldest = 1
+    else:
+        left = parse_entries(oldest_rows)
         oldest = left[0].first if left else entry.first
-    view = ChannelView(oldest, entry.id, entry.kind, tail.line)
-    outcome = judge(cursor, view, known)
+    line, end = tail.line, entry.id
+    outcome = judge(cursor, ChannelView(oldest, end, entry.kind, line), known)
     worker = tail.begin.worker if tail.begin is not None else ""
     if not isinstance(outcome, Continues):
-        return Read(outcome, [], view.tail, False, oldest, entry.kind, worker)
-    if page and page[-1].id > view.tail:
-        page = [each for each in page if each.id <= view.tail]
-    reached = page[-1].id if page else view.tail
-    return Read(outcome, on_line(page, view.line), reached, reached < view.tail, oldest, entry.kind, worker)
+        return Read(outcome, [], end, False, oldest, entry.kind, worker)
+    reached = page[-1].id if page else end
+    if reached > end:
+        page = [each for each in page if each.id <= end]
+        reached = page[-1].id if page else end
+    return Read(outcome, on_line(page, line), reached, reached < end, oldest, entry.kind, worker)
 
 
 async def read_channel(
@@ -102,36 +85,29 @@ async def read_channel(
     `known` is the line the reader came along, if it knows. Entries of an epoch beyond where the next one starts are left
     out. Go on after `tail`; when nothing is new there, `Follower` tells what comes.
     """
-    *others, last = questions(generation, cursor, limit)
-    replies: list[Reply] = []
-    for command in others:
-        session.send(command, replies.append)
-    replies.append(await session.call(*last))
-    for reply in replies:
-        if isinstance(reply, hiredis.ReplyError):
-            raise StoreRefused(str(reply))
+    replies = await session.call_group(*pack_look(generation, cursor, limit))
     read = judged(replies, cursor, known)
     if read is not None:
         return read
     # Another call has begun. Its first entry never changes, so that it may be asked for now.
     newest = parse_entries(replies[0])[0]
-    first = await session.call(*_first_of(generation, newest.epoch))
+    first = await session.call(*first_of(generation, newest.epoch))
     return judged([*replies[:3], first], cursor, known) or Read(NotRecovered(None), [], START)
 
 
-def _first_of(generation: str, epoch: int) -> Command:
-    """The first entry of an epoch is its begin, unless somebody trimmed the channel."""
-    return ("XRANGE", keys.response(generation), epoch, epoch, "COUNT", 1)
-
-
-def _first_in(replies: Sequence[Any], page: list[Entry], epoch: int) -> Entry | None:
-    """The first entry of an epoch, where it was asked for by itself, is the channel's second, or is in the page."""
+def _first_in(oldest: Any, asked: Sequence[Any], page: list[Entry], epoch: int) -> Entry | None:
+    """The first entry of an epoch, where it was asked for by itself, is among the channel's oldest, or is in the page."""
     wanted = b"%d-" % epoch
-    for asked in replies:
-        for id_, fields in asked or ():
+    for id_, fields in oldest or ():
+        if id_.startswith(wanted):
+            entry = Entry.parse(id_, fields)
+            if entry.begin is not None:
+                return entry
+            break
+    for rows in asked:
+        for id_, fields in rows or ():
             if id_.startswith(wanted):
-                entry = Entry.parse(id_, fields)
-                return entry if entry.begin is not None or asked is not replies[-1] else None
+                return Entry.parse(id_, fields)
     return next((each for each in page if each.epoch == epoch and each.begin is not None), None)
 
 

@@ -71,11 +71,17 @@ class LinkSession(asyncio.Protocol):
         if not self.alive:
             return
         if not self._unsent:
-            if not self._waiting:
-                self.heard = self._loop.time()
-            self._loop.call_soon(self.flush)
+            self._begin_write()
         self._unsent.append(packed)
         self._waiting.append(on_reply)
+
+    def send_group(self, packed: bytes, on_replies: Sequence[Callable[[Reply], None]]) -> None:
+        if not self.alive:
+            return
+        if not self._unsent:
+            self._begin_write()
+        self._unsent.append(packed)
+        self._waiting.extend(on_replies)
 
     def flush(self) -> None:
         """Writes everything sent since the last time, as one. Happens by itself at the end of the tick."""
@@ -84,18 +90,32 @@ class LinkSession(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
     async def call(self, *command: Argument) -> Reply:
+        return (await self.call_group(_pack(command), 1))[0]
+
+    async def call_group(self, packed: bytes, count: int) -> list[Reply]:
         if not self.alive:
             raise LinkLost
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._calls.add(future)
-        self.send(command, lambda reply: None if future.done() else future.set_result(reply))
+        replies: list[Reply] = []
+        self.send_group(
+            packed,
+            [*[replies.append] * (count - 1), lambda reply: None if future.done() else future.set_result(reply)],
+        )
         try:
-            reply = await future
+            replies.append(await future)
         finally:
             self._calls.discard(future)
-        if isinstance(reply, hiredis.ReplyError):
-            raise StoreRefused(str(reply))
-        return reply
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise StoreRefused(str(reply))
+        return replies
+
+    def _begin_write(self) -> None:
+        """The first of a tick."""
+        if not self._waiting:
+            self.heard = self._loop.time()
+        self._loop.call_soon(self.flush)
 
     def abort(self) -> None:
         """Breaks the connection."""

@@ -39,8 +39,16 @@ class Session(Protocol):
         """The same for one whole command that is bytes already."""
         ...
 
+    def send_group(self, packed: bytes, on_replies: Sequence[Callable[[Reply], None]]) -> None:
+        """The same for several whole commands, each with its own callable."""
+        ...
+
     async def call(self, *command: Argument) -> Reply:
         """Sends and waits. Raises LinkLost or StoreRefused."""
+        ...
+
+    async def call_group(self, packed: bytes, count: int) -> list[Reply]:
+        """Sends several whole commands that are bytes already, and waits for all replies. Raises LinkLost or StoreRefused."""
         ...
 
 

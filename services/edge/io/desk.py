@@ -168,7 +168,7 @@ class Desk:
             timer.cancel()
         if not self._live:
             self._idle.set()
-        self.metrics.live.labels(generation.surface).dec()
+        self.metrics.live[generation.surface] -= 1
         self.metrics.generations.labels(generation.surface, outcome).inc()
 
     async def cancel(self, generation_id: str, tenant: str) -> GenerationState.ValueType:
@@ -209,7 +209,7 @@ class Desk:
         generation = Generation(self, generation_id, tenant, reader, surface)
         self._live.add(generation)
         self.admitted += 1
-        self.metrics.live.labels(surface).inc()
+        self.metrics.live[surface] += 1
         return generation
 
     async def _cancel_quietly(self, generation_id: str, tenant: str) -> None:

@@ -1,4 +1,4 @@
-"""The edge's metrics. What is counted per token or write is a plain number, read when somebody scrapes."""
+"""The edge's metrics. What is counted for each token, write or resume is a plain number, read when somebody scrapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -34,7 +34,6 @@ class EdgeMetrics(Collector):
             ["surface", "outcome"],
             registry=registry,
         )
-        self.live = Gauge("streamway_edge_live_generations", "Generations open now.", ["surface"], registry=registry)
         self.ttft = Histogram(
             "streamway_edge_ttft_seconds",
             "From the request to its first token.",
@@ -86,6 +85,7 @@ class EdgeMetrics(Collector):
             buckets=_LAG_BUCKETS,
             registry=registry,
         )
+        self.live: Tally[str] = Tally()
         self.tokens: Tally[str] = Tally()
         self.bytes: Tally[str] = Tally()
         self.resumes: Tally[str] = Tally()
@@ -109,6 +109,10 @@ class EdgeMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What is counted as plain numbers."""
+        live = GaugeMetricFamily("streamway_edge_live_generations", "Generations open now.", labels=["surface"])
+        for surface, number in self.live.items():
+            live.add_metric([surface], number)
+        yield live
         tokens = CounterMetricFamily("streamway_edge_tokens", "Token units passed to clients.", labels=["surface"])
         for surface, number in self.tokens.items():
             tokens.add_metric([surface], number)

@@ -49,12 +49,28 @@ class ModelSession:
             self.requests.append((tuple(command), on_reply))
 
     def send_packed(self, packed: bytes, on_reply: Callable[[Reply], None]) -> None:
-        self.send(unpacked(packed), on_reply)
+        self.send_group(packed, [on_reply])
+
+    def send_group(self, packed: bytes, on_replies: Sequence[Callable[[Reply], None]]) -> None:
+        for command, on_reply in zip(unpacked(packed), on_replies, strict=True):
+            self.send(command, on_reply)
 
     async def call(self, *command: Argument) -> Reply:
         if not self.alive:
             raise LinkLost
         return await _Call(self, command)
+
+    async def call_group(self, packed: bytes, count: int) -> list[Reply]:
+        *others, last = unpacked(packed)
+        replies: list[Reply] = []
+        for command in others:
+            self.send(command, replies.append)
+        replies.append(await self.call(*last))
+        assert len(replies) == count
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise StoreRefused(str(reply))
+        return replies
 
     def execute_next(self) -> None:
         """The server works on the oldest request; a transaction is one step."""
@@ -81,14 +97,16 @@ class ModelSession:
         return kept
 
 
-def unpacked(packed: bytes) -> tuple[Argument, ...]:
-    """The one command that these bytes are. Its payload, if it has one, stays bytes."""
+def unpacked(packed: bytes) -> list[tuple[Argument, ...]]:
+    """The commands that these bytes are. A payload stays bytes."""
     reader = hiredis.Reader()
     reader.feed(packed)
-    words: list[bytes] = reader.gets()
-    assert reader.gets() is False
-    payload = words.index(b"payload") + 1 if b"payload" in words else -1
-    return tuple(word if index == payload else word.decode() for index, word in enumerate(words))
+    commands: list[tuple[Argument, ...]] = []
+    words: list[bytes]
+    while (words := reader.gets()) is not False:
+        payload = words.index(b"payload") + 1 if b"payload" in words else -1
+        commands.append(tuple(word if index == payload else word.decode() for index, word in enumerate(words)))
+    return commands
 
 
 def _closed(commands: deque[tuple[Argument, ...]]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from streamway.following.crowd import Crowd, Question
 from streamway.runtime.tasks import TaskScope
-from streamway.valkey.session import Argument, LinkLost, Reply
+from streamway.valkey.session import LinkLost, Reply
 
 
 class Store:
@@ -30,9 +30,10 @@ class Store:
             await asyncio.Event().wait()
         return self
 
-    def send(self, command: Sequence[Argument], on_reply: Callable[[Reply], None]) -> None:
-        self.asked.append(str(command[-1]))
-        self._waiting.append((str(command[-1]), on_reply))
+    def send_group(self, packed: bytes, on_replies: Sequence[Callable[[Reply], None]]) -> None:
+        name = packed.decode()
+        self.asked.append(name)
+        self._waiting.extend((name, on_reply) for on_reply in on_replies)
 
     async def call(self, *command: Argument) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -60,8 +61,8 @@ class Asks(Question):
         super().__init__()
         self.name, self.log, self.then = name, log, then
 
-    def commands(self) -> list[tuple[str, ...]]:
-        return [("GET", self.name), ("GET", self.name)]
+    def packed(self) -> tuple[bytes, int]:
+        return self.name.encode(), 2
 
     def answered(self, replies: Sequence[Any]) -> None:
         assert list(replies) == [self.name] * 2
@@ -91,7 +92,7 @@ async def test_many_are_asked_in_bunches_and_each_is_told_when_its_answer_comes(
         crowd.ask(Asks(str(number), log))
     assert store.asked == []
     await turns()
-    assert len(store.asked) == 200
+    assert len(store.asked) == 100
     await store.answer()
     assert log == [str(number) for number in range(100)]
 
@@ -103,7 +104,7 @@ async def test_the_rest_waits_for_the_first_words_of_others(scope: TaskScope) ->
     crowd.later(lambda: log.append("done"))
     crowd.ask(Asks("first", log))
     await turns()
-    assert (store.asked, log) == (["first", "first"], [])
+    assert (store.asked, log) == (["first"], [])
     await store.answer()
     assert log == ["first", "done"]
     await store.answer()

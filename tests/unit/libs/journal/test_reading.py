@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import hiredis
+
 from streamway.journal import START, Continues, Cursor, Entry, Kind, Line, NotRecovered
 from streamway.journal.entries import Begin
 from streamway.journal.merge import Behind, Diverged
-from streamway.journal.reading import Read, judged, questions
+from streamway.journal.packing import pack_look
+from streamway.journal.reading import Read, judged
 
 FIRST, SECOND = 1 << 20 | 7, 2 << 20 | 9
 ONE, TWO = Line(((0, 1), (FIRST, 2))), Line(((0, 1), (FIRST, 2), (SECOND, 5)))
@@ -34,17 +37,37 @@ def _row(entry: Entry) -> list[Any]:
 def look(channel: list[Entry], cursor: Cursor, limit: int = 100, appended: tuple[Entry, ...] = ()) -> Read | None:
     """As a store would answer; `appended` is there only when the page is read."""
     replies: list[Any] = []
-    for number, (command, _, low, high, _, count) in enumerate(questions("g", cursor, limit)):
+    for number, (command, _, low, high, _, count) in enumerate(asked("g", cursor, limit)):
         rows = [*channel, *appended] if number == 2 else channel
-        if command == "XREVRANGE":
+        if command == b"XREVRANGE":
             rows = rows[::-1]
-        elif isinstance(low, int):
-            rows = [entry for entry in rows if entry.epoch == low]
-        elif str(low).startswith("("):
-            rows = [entry for entry in rows if entry.id > Cursor.parse(str(low)[1:])]
-        assert high in ("+", "-", low)
+        elif low.isdigit():
+            rows = [entry for entry in rows if entry.epoch == int(low)]
+        elif low.startswith(b"("):
+            rows = [entry for entry in rows if entry.id > Cursor.parse(low[1:].decode())]
+        assert high in (b"+", b"-", low)
         replies.append([_row(entry) for entry in rows[: int(count)]])
     return judged(replies, cursor, None)
+
+
+def asked(generation: str, cursor: Cursor, limit: int) -> list[list[bytes]]:
+    """The commands of a look, word by word."""
+    packed, count = pack_look(generation, cursor, limit)
+    reader = hiredis.Reader()
+    reader.feed(packed)
+    commands = [reader.gets() for _ in range(count)]
+    assert reader.gets() is False
+    return commands
+
+
+def test_a_look_is_whole_commands_in_this_order() -> None:
+    key, page = b"sw:resp:{g}", [b"+", b"COUNT", b"500"]
+    tail, oldest = [b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"], [b"XRANGE", key, b"-", b"+", b"COUNT", b"2"]
+    assert asked("g", START, 500) == [tail, oldest, [b"XRANGE", key, b"-", *page]]
+    assert asked("g", Cursor(FIRST, 12), 500) == [tail, oldest, [b"XRANGE", key, b"(%d-12" % FIRST, *page]]
+    epoch = str(SECOND).encode()
+    begin = [b"XRANGE", key, epoch, epoch, b"COUNT", b"1"]
+    assert asked("g", Cursor(SECOND, 9), 500) == [tail, oldest, [b"XRANGE", key, b"(%b-9" % epoch, *page], begin]
 
 
 def test_there_is_no_channel() -> None:
