@@ -12,7 +12,7 @@ import pytest
 
 from streamway.following.crowd import Crowd, Question
 from streamway.runtime.tasks import TaskScope
-from streamway.valkey.session import LinkLost, Reply
+from streamway.valkey.session import Argument, LinkLost, Reply
 
 
 class Store:
@@ -35,7 +35,7 @@ class Store:
         self.asked.append(name)
         self._waiting.extend((name, on_reply) for on_reply in on_replies)
 
-    async def call(self, *command: Argument) -> Reply:
+    async def call(self, *_: Argument) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._calls.append(future)
         self._waiting.append(("PING", lambda reply: None if future.done() else future.set_result(reply)))
