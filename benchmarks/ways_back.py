@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc.aio
 
-from benchmarks.accounting import cpu_seconds
+from benchmarks.accounting import busy_seconds, cpu_seconds
 from benchmarks.clients.plan import now
 from benchmarks.clients.resuming import EventStream, Resumed, Socket, connect
 from streamway.rpc.options import client_options
@@ -37,6 +38,9 @@ class Crowd:
             for number in range(options.streams)
         ]
         self.sockets: list[Socket] = []
+        # In the window that is measured: the part of the machine that others used, 0 … 1, and this client's seconds of CPU.
+        self.others = 0.0
+        self.client_s = 0.0
         self._holders: list[Any] = []
 
     async def live(self) -> None:
@@ -79,13 +83,16 @@ class Crowd:
         """Runs `go` and says what a resumed stream cost each process, in µs of CPU."""
         gc.collect()
         gc.freeze()
-        before = self.cpu()
+        before, busy, own = self.cpu(), busy_seconds(), cpu_seconds(os.getpid())
         started = now()
         waiting = go()
         if waiting is not None:
             await waiting
         await asyncio.sleep(started + _WINDOW_S - now())
         burst = self.cpu()
+        self.client_s = cpu_seconds(os.getpid()) - own
+        ours = self.client_s + sum(burst.values()) - sum(before.values())
+        self.others = max(0.0, busy_seconds() - busy - ours) / (os.cpu_count() or 1) / (now() - started)
         for holder in self._holders:
             holder.release()
         await _until(lambda: all(stream.first or stream.ended for stream in self.streams))
@@ -96,9 +103,13 @@ class Crowd:
         count = len(self.streams)
         return {name: (burst[name] - before[name] - after[name] + calm[name]) / count * 1e6 for name in before}
 
-    async def whole(self) -> None:
-        """Waits until every stream has ended, and notes where a text is not the whole one."""
+    async def ended(self) -> None:
+        """Waits until every stream has."""
         await _until(lambda: all(stream.ended for stream in self.streams))
+
+    async def whole(self) -> None:
+        """Waits for the ends, and notes where a text is not the whole one."""
+        await self.ended()
         for stream in self.streams:
             if stream.text != simulated_answer(stream.prompt, self._options.tokens):
                 stream.faults.append("text")
@@ -109,16 +120,12 @@ async def by_restore(crowd: Crowd, dropped: list[Socket]) -> dict[str, float]:
     sockets = await connect(crowd.url, len(dropped), lambda host, _: Socket(host))
     crowd.hold(*sockets)
 
-    def go() -> None:
-        for socket, old in zip(sockets, dropped, strict=True):
-            socket.streams = old.streams
-            after = {stream.generation: stream.cursor for stream in old.streams.values()}
-            sent = now()
-            for stream in old.streams.values():
-                stream.sent = sent
-            socket.send({"type": "restore", "restore_id": old.restore_id, "after": after})
-
-    return await crowd.measured(go)
+    writes: list[bytes] = []
+    for socket, old in zip(sockets, dropped, strict=True):
+        socket.streams = old.streams
+        after = {stream.generation: stream.cursor for stream in old.streams.values()}
+        writes.append(Socket.frames({"type": "restore", "restore_id": old.restore_id, "after": after}))
+    return await crowd.measured(lambda: _write(sockets, writes))
 
 
 async def by_resume(crowd: Crowd, dropped: list[Socket]) -> dict[str, float]:
@@ -126,18 +133,24 @@ async def by_resume(crowd: Crowd, dropped: list[Socket]) -> dict[str, float]:
     sockets = await connect(crowd.url, len(dropped), lambda host, _: Socket(host))
     crowd.hold(*sockets)
 
-    def go() -> None:
-        for socket, old in zip(sockets, dropped, strict=True):
-            socket.streams = old.streams
-            sent = now()
-            frames = []
-            for stream in old.streams.values():
-                stream.sent = sent
-                frame = {"type": "resume", "id": stream.name, "generation": stream.generation, "after": stream.cursor}
-                frames.append(frame)
-            socket.send(*frames)
+    writes: list[bytes] = []
+    for socket, old in zip(sockets, dropped, strict=True):
+        socket.streams = old.streams
+        commands = [
+            {"type": "resume", "id": stream.name, "generation": stream.generation, "after": stream.cursor}
+            for stream in old.streams.values()
+        ]
+        writes.append(Socket.frames(*commands))
+    return await crowd.measured(lambda: _write(sockets, writes))
 
-    return await crowd.measured(go)
+
+def _write(sockets: list[Socket], writes: list[bytes]) -> None:
+    """Asks for everything, on one socket after the other."""
+    for socket, data in zip(sockets, writes, strict=True):
+        sent = now()
+        for stream in socket.streams.values():
+            stream.sent = sent
+        socket.transport.write(data)
 
 
 async def by_sse(crowd: Crowd, _: list[Socket]) -> dict[str, float]:
@@ -147,21 +160,69 @@ async def by_sse(crowd: Crowd, _: list[Socket]) -> dict[str, float]:
     )
     crowd.hold(*readers)
 
+    requests = [reader.request() for reader in readers]
+
     def go() -> None:
-        for stream, reader in zip(crowd.streams, readers, strict=True):
+        for stream, reader, request in zip(crowd.streams, readers, requests, strict=True):
             stream.sent = now()
-            reader.ask()
+            reader.transport.write(request)
 
     return await crowd.measured(go)
 
 
-async def by_grpc(crowd: Crowd, _: list[Socket]) -> dict[str, float]:
-    """A `Resume` call for each generation, on a few HTTP/2 connections. This client works while it measures."""
+async def by_connect(crowd: Crowd, _: list[Socket]) -> dict[str, float]:
+    """A `read_on` command for each generation, on a few `Connect` streams. This client works while it measures."""
+    named = {stream.generation: stream for stream in crowd.streams}
+    channels, stubs = await _routers(crowd)
+    calls = [stub.Connect() for stub in stubs]
+
+    async def read(call: Any) -> None:
+        async for response in call:
+            at = now()
+            for event in response.events:
+                named[event.generation].take_event(event, at)
+
+    async with asyncio.TaskGroup() as group:
+        readers = [group.create_task(read(call)) for call in calls]
+        shares = [crowd.streams[number::GRPC_CHANNELS] for number in range(GRPC_CHANNELS)]
+        batches = [router_pb2.ConnectRequest(commands=[_read_on(stream) for stream in share]) for share in shares]
+
+        async def go() -> None:
+            for call, share, batch in zip(calls, shares, batches, strict=True):
+                sent = now()
+                for stream in share:
+                    stream.sent = sent
+                await call.write(batch)
+
+        cost = await crowd.measured(go)
+        await crowd.ended()
+        for call in calls:
+            await call.done_writing()
+        await asyncio.wait(readers, timeout=5)
+        for call in calls:
+            call.cancel()
+    for channel in channels:
+        await channel.close()
+    return cost
+
+
+def _read_on(stream: Resumed) -> router_pb2.ConnectCommand:
+    request = router_pb2.ResumeRequest(generation=stream.generation, cursor=stream.cursor)
+    return router_pb2.ConnectCommand(read_on=router_pb2.ReadOn(request=request))
+
+
+async def _routers(crowd: Crowd) -> tuple[list[grpc.aio.Channel], list[Any]]:
+    """Connections of their own to the router, and stubs on them."""
     options = [*client_options(32 * 1024 * 1024), ("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.aio.insecure_channel(crowd.router, options=options) for _ in range(GRPC_CHANNELS)]
-    stubs = [router_pb2_grpc.RouterServiceStub(channel) for channel in channels]
     for channel in channels:
         await channel.channel_ready()
+    return channels, [router_pb2_grpc.RouterServiceStub(channel) for channel in channels]
+
+
+async def by_grpc(crowd: Crowd, _: list[Socket]) -> dict[str, float]:
+    """A `Resume` call for each generation, on a few HTTP/2 connections. This client works while it measures."""
+    channels, stubs = await _routers(crowd)
 
     async def one(number: int, stream: Resumed) -> None:
         request = router_pb2.ResumeRequest(generation=stream.generation, cursor=stream.cursor)
@@ -187,6 +248,7 @@ WAYS: Final[dict[str, Callable[[Crowd, list[Socket]], Awaitable[dict[str, float]
     "restore": by_restore,
     "one": by_restore,
     "resume": by_resume,
+    "connect": by_connect,
     "grpc": by_grpc,
     "sse": by_sse,
 }

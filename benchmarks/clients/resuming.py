@@ -155,7 +155,12 @@ class Socket(_Holding):
 
     def send(self, *commands: dict[str, Any]) -> None:
         """Sends frames in one write."""
-        self.transport.write(b"".join(_masked(1, json.dumps(command).encode()) for command in commands))
+        self.transport.write(self.frames(*commands))
+
+    @staticmethod
+    def frames(*commands: dict[str, Any]) -> bytes:
+        """The frames of these commands."""
+        return b"".join(_masked(1, json.dumps(command).encode()) for command in commands)
 
     def parse(self, data: bytes, at: float) -> None:
         buffer = self._buffer + data
@@ -208,12 +213,12 @@ class EventStream(_Holding):
         super().connection_made(transport)
         self.open.set_result(None)
 
-    def ask(self) -> None:
-        """Sends the request."""
-        self.transport.write(
+    def request(self) -> bytes:
+        """What asks for it."""
+        return (
             f"GET /v1/generations/{self._stream.generation}/events HTTP/1.1\r\nHost: {self._host}\r\n"
-            f"Accept: text/event-stream\r\nLast-Event-ID: {self._stream.cursor}\r\n\r\n".encode()
-        )
+            f"Accept: text/event-stream\r\nLast-Event-ID: {self._stream.cursor}\r\n\r\n"
+        ).encode()
 
     def parse(self, data: bytes, at: float) -> None:
         whole, mark, self._buffer = (self._buffer + data).rpartition(b"\n\n")
