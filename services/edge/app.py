@@ -91,7 +91,12 @@ class Edge:
             stuck_s=settings.slow_client_s,
         )
         workers = AttachPool(
-            shared, scope, reattach_s=settings.reattach_s, silence_s=settings.silence_s, after_batch=flusher.flush
+            shared,
+            scope,
+            reattach_s=settings.reattach_s,
+            refused_s=settings.refused_s,
+            silence_s=settings.silence_s,
+            after_batch=flusher.flush,
         )
         closing.push_async_callback(workers.close)
         self._routers = routers = Routers(

@@ -58,6 +58,13 @@ class EdgeSettings(ServiceSettings):
         le=60,
         description="Seconds a broken stream to a worker is tried again before it counts as lost.",
     )
+    refused_s: float = Field(
+        default=0.2,
+        gt=0,
+        le=60,
+        description="Seconds for which a worker refuses connections after which its broken stream counts as lost, however much "
+        "of reattach_s is left: nothing listens there any more.",
+    )
     silence_s: float = Field(
         default=6.0,
         gt=0,

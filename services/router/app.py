@@ -191,7 +191,13 @@ class RouterApp:
             poll_s=settings.poll_s,
             keep_s=settings.keep_workers_s,
         )
-        pool = AttachPool(shared, self._scope, reattach_s=settings.reattach_s, silence_s=settings.silence_s)
+        pool = AttachPool(
+            shared,
+            self._scope,
+            reattach_s=settings.reattach_s,
+            refused_s=settings.refused_s,
+            silence_s=settings.silence_s,
+        )
         self._stack.push_async_callback(pool.close)
         budget_s, poll_s = settings.cache_budget_ms / 1000, settings.poll_s
         cache = CacheClient(

@@ -15,9 +15,10 @@ Nothing here blocks or raises: commands are queued and sent in batches; sinks ar
 read, then `after_batch` once. A subscription ends by itself after its terminal event ("finished" or "error"), `lost` or `gap`.
 
 A broken stream is opened again for `reattach_s`, and each generation is subscribed after the last position that was
-delivered, so that a sink sees no gap and no repetition. If the worker does not come back, every sink gets `lost`. A worker
-sends at least a sign of life each 2 s to whom it has subscriptions of: when nothing comes for `silence_s`, the stream is torn
-down and opened once more, since a stopped process or a cut network breaks nothing by itself.
+delivered, so that a sink sees no gap and no repetition. If the worker does not come back, or refuses connections for
+`refused_s`, every sink gets `lost`. A worker sends at least a sign of life each 2 s to whom it has subscriptions of: when
+nothing comes for `silence_s`, the stream is torn down and opened once more, since a stopped process or a cut network breaks
+nothing by itself.
 
 Events are judged by `journal.Merger`: what a worker that was replaced goes on to say is dropped. An error event with epoch 0
 is about the subscription, not a part of the generation.
@@ -35,6 +36,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from streamway.attach.reaching import reached
 from streamway.attach.subscription import AttachSink
 from streamway.attach.table import SubscriptionTable
 from streamway.config.shared import SharedSettings
@@ -82,6 +84,7 @@ class AttachClient:
         scope: TaskScope,
         *,
         reattach_s: float = 5.0,
+        refused_s: float | None = None,
         silence_s: float = SILENCE_S,
         after_batch: Callable[[], None] | None = None,
     ) -> None:
@@ -89,6 +92,7 @@ class AttachClient:
         self.worker = worker
         self._loop = asyncio.get_running_loop()
         self._reattach_s = reattach_s
+        self._refused_s = refused_s
         self._silence_s = silence_s
         self._after_batch = after_batch
         self._scope = scope
@@ -205,10 +209,7 @@ class AttachClient:
     async def _attach(self, until: float) -> StreamwayError | None:
         """Holds one stream until it breaks. Returns an error when trying again is pointless."""
         again, self._silent, self._proven = self._silent, False, False
-        try:
-            async with asyncio.timeout_at(until):
-                await self._channel.channel_ready()
-        except TimeoutError:
+        if not await reached(self._channel, self.address, self._scope, until=until, refused_s=self._refused_s):
             return WorkerLost(self.worker)
         opened = self._heard = self._loop.time()
         try:

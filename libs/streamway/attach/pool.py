@@ -22,6 +22,7 @@ class AttachPool:
         scope: TaskScope,
         *,
         reattach_s: float = 5.0,
+        refused_s: float | None = None,
         silence_s: float = SILENCE_S,
         idle_s: float = 60.0,
         after_batch: Callable[[], None] | None = None,
@@ -29,6 +30,7 @@ class AttachPool:
         self._shared = shared
         self._scope = scope
         self._reattach_s = reattach_s
+        self._refused_s = refused_s
         self._silence_s = silence_s
         self._idle_s = idle_s
         self._after_batch = after_batch
@@ -54,6 +56,7 @@ class AttachPool:
                 self._shared,
                 self._scope,
                 reattach_s=self._reattach_s,
+                refused_s=self._refused_s,
                 silence_s=self._silence_s,
                 after_batch=self._after_batch,
             )

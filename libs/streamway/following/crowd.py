@@ -5,13 +5,15 @@ read all it missed before the next one gets a word. Instead:
 
     first words   what a reader needs for its first token is one group of commands; the groups of all that ask in one turn of
                   the loop leave in one write, up to 64, and an answer is worked on when it arrives, without a task of its own
-    the rest      everything else (further pages, the way to the worker) waits until nobody is without its first word; a little
+    the rest      everything else (further pages, the way to the worker) waits until nobody is without its first word and, where
+                  many have come, nobody new has asked for a moment: the requests of others may still wait to be read. A little
                   of it always goes on, so that a crowd without an end keeps nobody out
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -24,9 +26,12 @@ from streamway.valkey.session import LinkLost, Reply, Session, Sessions, StoreRe
 
 _log = structlog.get_logger("following")
 _MOST_TOGETHER: Final = 64
+# So many that asked within so short a time of each other are a crowd, of which more may come.
+_MANY: Final = 32
+_CALM_S: Final = 0.02
 # Of the rest while somebody waits for its first word: so many, so often.
-_TRICKLE: Final = 8
-_TRICKLE_S: Final = 0.05
+_TRICKLE: Final = 4
+_TRICKLE_S: Final = 0.025
 _AHEAD_S: Final = 0.2
 
 
@@ -79,12 +84,18 @@ class Question:
 
 
 class Crowd:
-    """One for the process. `wait_s`: after that the store counts as away."""
+    """One for the process. `wait_s`: after that the store counts as away. `clock` gives seconds."""
 
-    def __init__(self, journal: Sessions, scope: TaskScope, wait_s: float) -> None:
+    def __init__(
+        self, journal: Sessions, scope: TaskScope, wait_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._journal = journal
         self._scope = scope
         self._wait_s = wait_s
+        self._clock = clock
+        # When somebody came last, and how many since there was calm.
+        self._came = 0.0
+        self._came_together = 0
         self._first: deque[Question] = deque()
         self._rest: deque[Question | Callable[[], None]] = deque()
         self._flying_first = 0
@@ -96,6 +107,9 @@ class Crowd:
 
     def ask(self, question: Question) -> None:
         """Asks for somebody's first word."""
+        now = self._clock()
+        self._came_together = self._came_together + 1 if now - self._came < _CALM_S else 1
+        self._came = now
         self._first.append(question)
         self._soon()
 
@@ -110,7 +124,7 @@ class Crowd:
 
     def goes_ahead(self, worker: str) -> bool:
         """Whether the caller is to find the way to a worker; the others find it open a moment later."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         if self._ahead.get(worker, 0.0) > now:
             return False
         self._ahead = {name: until for name, until in self._ahead.items() if until > now}
@@ -128,12 +142,19 @@ class Crowd:
         if first:
             self._flying_first += len(first)
             self._scope.spawn(self._fly(first, first=True), "first-words")
-        if self._rest and not self._flying_first:
+        others_first = self._others_first()
+        if self._rest and not others_first:
             self._go_on_with_the_rest(_MOST_TOGETHER)
         elif self._rest and self._trickle is None:
             self._trickle = asyncio.get_running_loop().call_later(_TRICKLE_S, self._drip)
-        if self._first or (self._rest and not self._flying_first and self._flying_rest < _MOST_TOGETHER):
+        if self._first or (self._rest and not others_first and self._flying_rest < _MOST_TOGETHER):
             self._soon()
+
+    def _others_first(self) -> bool:
+        """Somebody waits for its first word, or more may come."""
+        if self._flying_first or self._first:
+            return True
+        return self._came_together >= _MANY and self._clock() - self._came < _CALM_S
 
     def _drip(self) -> None:
         self._trickle = None

@@ -90,4 +90,4 @@ class ReaderPorts:
     crowd: Crowd = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "crowd", Crowd(self.journal, self.scope, self.store_wait_s))
+        object.__setattr__(self, "crowd", Crowd(self.journal, self.scope, self.store_wait_s, self.clock))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from streamway.attach import AttachClient, AttachPool
+from streamway.attach.reaching import refuses
 from streamway.config import SharedSettings
 from streamway.errors import EventsExpired, StreamwayError, Unauthenticated, WorkerLost
 from streamway.journal import Cursor
@@ -170,6 +172,40 @@ async def test_a_worker_that_is_gone_for_good_tells_every_reader_how_far_it_got(
     assert flushed == [1]
     assert len(client) == 0
     await client.close()
+
+
+async def test_a_worker_that_refuses_connections_is_lost_before_the_time_is_over(
+    shared: SharedSettings, scope: TaskScope
+) -> None:
+    worker = HandWorker()
+    server = HandServer(worker, shared)
+    client = AttachClient(await server.start(), "adapter-7", shared, scope, reattach_s=60.0, refused_s=0.2)
+    sink = Collector()
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
+    worker.push("g", token(2, "a"))
+    await until(lambda: len(sink.events) == 1)
+    await server.stop()
+    await until(lambda: sink.error is not None, 20.0)
+    assert isinstance(sink.error, WorkerLost)
+    assert sink.delivered_until == 2
+    await client.close()
+
+
+async def test_what_listens_and_says_nothing_does_not_refuse(shared: SharedSettings, scope: TaskScope) -> None:
+    """A machine behind a slow network, or a process that is stopped: it has its time."""
+    silent = socket.create_server(("127.0.0.1", 0))
+    host, port = silent.getsockname()
+    assert not await refuses(f"{host}:{port}")
+    client = AttachClient(f"{host}:{port}", "w", shared, scope, reattach_s=1.5, refused_s=0.05)
+    sink = Collector()
+    client.subscribe("g", BEGUN, View.VIEW_LIVE, sink)
+    await asyncio.sleep(0.7)
+    assert sink.error is None
+    await until(lambda: sink.error is not None, 20.0)
+    await client.close()
+    silent.close()
+    assert await refuses(f"{host}:{port}")
+    assert not await refuses("no-port")
 
 
 async def test_after_a_loss_the_client_serves_new_subscriptions(shared: SharedSettings, scope: TaskScope) -> None:

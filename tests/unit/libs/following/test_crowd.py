@@ -124,6 +124,37 @@ async def test_a_crowd_without_an_end_keeps_the_rest_out_for_a_moment_only(scope
     assert log == ["done"]
 
 
+async def test_while_more_may_come_the_rest_waits_for_a_moment_of_calm(scope: TaskScope) -> None:
+    store, log, done, now = Store(), list[str](), list[int](), 100.0
+    crowd = Crowd(store, scope, 30.0, lambda: now)
+    for number in range(50):
+        crowd.ask(Asks(str(number), log))
+    await turns()
+    await store.answer()
+    for number in range(1000):
+        crowd.later(lambda number=number: done.append(number))  # type: ignore[misc] # the lambda's default is the number
+    await turns()
+    assert len(log) == 50
+    assert len(done) < 500, "only what trickles goes on"
+    now += 1.0
+    async with asyncio.timeout(10):
+        while len(done) < 1000:
+            await asyncio.sleep(0.01)
+    assert done == list(range(1000))
+
+
+async def test_a_few_need_no_calm(scope: TaskScope) -> None:
+    store, log, done = Store(), list[str](), list[int]()
+    crowd = Crowd(store, scope, 30.0, lambda: 100.0)
+    crowd.ask(Asks("one", log))
+    await turns()
+    await store.answer()
+    for number in range(100):
+        crowd.later(lambda number=number: done.append(number))  # type: ignore[misc] # as above
+    await turns()
+    assert len(done) == 100
+
+
 async def test_a_further_page_may_be_asked_for_from_within_an_answer(scope: TaskScope) -> None:
     store, log = Store(), list[str]()
     crowd = Crowd(store, scope, 30.0)
