@@ -35,6 +35,7 @@ def taken_from(
         weight=max(1, request.entitlement.weight),
         cost=max(1, tokens),
         first_token_s=first_token_s,
+        broken_off=task is not None and task.copy.failures > 0,
         # Without a channel its readers would not find it; and it goes back once only.
         movable=task is not None and not task.copy.degraded and request.durability != common_pb2.DURABILITY_OFF,
     )

@@ -8,10 +8,13 @@
 
 Who starts next, the first that there is:
 
-1. *bulk that is owed*: while interactive work starts, waiting bulk saves up a tenth of what is spent;
-2. *urgent*: the highest priority at or above the threshold (`urgency`), by arrival;
-3. *interactive*, by turns of the tenants (`fairness`);
-4. *bulk*, by turns of the tenants.
+1. *broken off*: interactive work that another worker had begun, by arrival, since its client has a text that stands still;
+2. *bulk that is owed*: while interactive work starts, waiting bulk saves up a tenth of what is spent;
+3. *urgent*: the highest priority at or above the threshold (`urgency`), by arrival;
+4. *interactive*, by turns of the tenants (`fairness`);
+5. *bulk*, by turns of the tenants.
+
+What goes before its turn is paid for by its tenant all the same.
 
 Each lane has `preload depth` places of its own beside the idle slots, so a full lane keeps nobody else's work out. What is
 beyond stays in the lanes, where another worker could still get it.
@@ -65,6 +68,8 @@ class Window:
     _entries: dict[str, Seat] = field(default_factory=dict)
     # Waiting interactive tasks by priority and arrival, beside their turns.
     _by_priority: list[tuple[int, int, str]] = field(default_factory=list)
+    # Of these, what was broken off elsewhere, by arrival.
+    _broken_off: dict[str, None] = field(default_factory=dict)
     _interactive: DeficitRoundRobin = field(default_factory=DeficitRoundRobin)
     _bulk: DeficitRoundRobin = field(default_factory=DeficitRoundRobin)
     _bulk_credit: float = 0.0
@@ -150,7 +155,9 @@ class Window:
         if not self.held and self._running < self.slots:
             return 0
         if rank == 0 and priority >= self._threshold:
-            return self._running + bisect.bisect_right(self._by_priority, (-priority, self._arrivals + 1, ""))
+            place = (-priority, self._arrivals + 1, "")
+            beyond = sum(self._entries[id_].by_priority > place for id_ in self._broken_off)
+            return self._running + bisect.bisect_right(self._by_priority, place) + beyond
         return self._running + (self.waiting if rank else len(self._by_priority))
 
     def receive(self, event: Event, now: float) -> list[Effect]:
@@ -189,6 +196,8 @@ class Window:
         self._turns(task).add(task.tenant, task.weight, entry.place)
         if task.rank == 0:
             bisect.insort(self._by_priority, entry.by_priority)
+            if task.broken_off:
+                self._broken_off[task.id] = None
 
     def _end(self, event: Ended, now: float) -> None:
         entry = self._remove(event.id)
@@ -217,6 +226,7 @@ class Window:
         _count_down(self._lanes, entry.task.lane)
         if entry.task.rank == 0:
             del self._by_priority[bisect.bisect_left(self._by_priority, entry.by_priority)]
+            self._broken_off.pop(entry.task.id, None)
 
     def _expire(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -268,18 +278,24 @@ class Window:
 
     def _next(self) -> str | None:
         """Which task starts, already out of its turns and paid for."""
+        if self._broken_off:
+            return self._before_its_turn(next(iter(self._broken_off)))
         owed = self._bulk.peek() if self._bulk_credit > 0 else None
         if owed is not None and self._by_priority and self._bulk_credit >= owed.cost:
             return self._start_bulk()
         if self._by_priority:
             head = self._entries[self._by_priority[0][-1]]
             if head.task.priority >= self._threshold:
-                self._interactive.take(head.task.tenant, head.place)
-                return self._spent(head.place)
+                return self._before_its_turn(head.task.id)
             found = self._interactive.next()
             assert found is not None, "what is in one is in the other"
             return self._spent(found[1])
         return self._start_bulk()
+
+    def _before_its_turn(self, id_: str) -> str:
+        entry = self._entries[id_]
+        self._interactive.take(entry.task.tenant, entry.place)
+        return self._spent(entry.place)
 
     def _spent(self, task: Waiting) -> str:
         """Interactive work starts; bulk that waits saves up."""

@@ -16,7 +16,8 @@ class Taken:
     `rank` is its class, 0 the highest; `lane` names the kind of lane whose places it takes; `priority` −128 … 127, higher
     first. `tenant` and `weight` (≥ 1) are for the turns, `cost` is its estimate in uncached tokens. `expires_at` is when it
     leaves the queue unstarted, `deadline_at` when nobody wants it any more, both on the clock of `now`; `first_token_s` is how
-    long its first token takes from the start, as far as that is known. `movable`: it may go back to the pool.
+    long its first token takes from the start, as far as that is known. `movable`: it may go back to the pool. `broken_off`: an
+    engine call elsewhere has begun it and is gone, so that a client may have a part of the answer before it.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Taken:
     cost: int = 1
     first_token_s: float = 0.0
     movable: bool = False
+    broken_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

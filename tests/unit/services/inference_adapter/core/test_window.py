@@ -290,6 +290,45 @@ def test_what_waited_too_long_goes_back_once_unless_it_is_urgent() -> None:
     assert window.waiting == 2
 
 
+def test_d1_what_another_worker_had_begun_starts_before_everything_that_waits() -> None:
+    window = window_of(1, 9)
+    window.receive(taken("running"), 0)
+    for task in (taken("first"), taken("urgent", 100), taken("bulk", -1, rank=1)):
+        window.receive(task, 0)
+    for id_, priority in (("one", -5), ("two", 0)):
+        window.receive(Taken(id_, 0, priority, NEVER, NEVER, broken_off=True), 0)
+    assert window.ahead_of_new(0, 127) == 3
+    started = []
+    for id_ in ("running", "one", "two", "urgent"):
+        started += window.receive(Ended(id_), 1)
+    assert started == [Start("one"), Start("two"), Start("urgent"), Start("first")]
+
+
+def test_what_was_broken_off_can_leave_while_it_waits() -> None:
+    window = window_of(1, 9)
+    window.receive(taken("running"), 0)
+    window.receive(Taken("gone", 0, 0, NEVER, NEVER, broken_off=True), 0)
+    window.receive(taken("next"), 0)
+    assert window.receive(Withdrawn("gone"), 0) == [Drop("gone", "waiting", "withdrawn")]
+    assert window.receive(Ended("running"), 1) == [Start("next")]
+
+
+def test_what_was_broken_off_is_paid_for_by_its_tenant() -> None:
+    window = window_of(1, 99)
+    window.receive(share("x", 0), 0)
+    window.receive(Taken("a-off", 0, 0, NEVER, NEVER, "a", "a", cost=1000, broken_off=True), 0)
+    for number in range(4):
+        window.receive(share("a", number), 0)
+        window.receive(share("b", number), 0)
+    order, current = [], "x-0"
+    while effects := window.receive(Ended(current), 1):
+        assert isinstance(effects[0], Start)
+        current = effects[0].id
+        order.append(current)
+    assert order[0] == "a-off"
+    assert order[1:5] == ["b-0", "b-1", "b-2", "b-3"]
+
+
 _STEPS = st.lists(
     st.one_of(
         st.builds(
@@ -304,6 +343,7 @@ _STEPS = st.lists(
             st.integers(1, 4),
             st.integers(1, 5000),
             st.sampled_from([0.0, 2.0]),
+            st.booleans(),
             st.booleans(),
         ),
         st.builds(Ended, st.sampled_from("abcdefgh"), st.sampled_from([None, 1, 9000])),
