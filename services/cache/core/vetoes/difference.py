@@ -27,11 +27,10 @@ class Difference:
     @cached_property
     def content(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Content words that only one of them has, in order; a slip of the keyboard or a synonym is no difference."""
-        here = [word for word in dict.fromkeys(self._asked.content) if word not in self._stored.bag]
-        there = [word for word in dict.fromkeys(self._stored.content) if word not in self._asked.bag]
+        here, there = _only(self._asked, self._stored), _only(self._stored, self._asked)
         if here and there and len(here) + len(there) <= _MOST_COMPARED:
             for word in tuple(here):
-                other = next((each for each in there if is_slip(word, each) or _are_synonyms(word, each)), None)
+                other = next((each for each in there if is_slip(word, each)), None)
                 if other is not None:
                     here.remove(word)
                     there.remove(other)
@@ -62,8 +61,18 @@ def difference(asked: Text, stored: Text) -> Difference:
     return Difference(asked, stored)
 
 
-def _are_synonyms(one: str, other: str) -> bool:
-    return not _SYNONYMS.get(one, _NONE).isdisjoint(_SYNONYMS.get(other, _NONE))
+def _only(text: Text, other: Text) -> list[str]:
+    """The content words of a text for which the other has neither the same word nor one for the same."""
+    known = other.once(_meanings)
+    return [
+        word
+        for word in dict.fromkeys(text.content)
+        if word not in other.bag and known.isdisjoint(_SYNONYMS.get(word, _NONE))
+    ]
+
+
+def _meanings(text: Text) -> frozenset[int]:
+    return frozenset(group for word in text.bag for group in _SYNONYMS.get(word, _NONE))
 
 
 _NONE: Final[frozenset[int]] = frozenset()

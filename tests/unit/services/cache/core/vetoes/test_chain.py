@@ -42,12 +42,23 @@ def test_names_are_unique():
         ("where do otters sleep", "Hello! Could you please tell me where otters sleep? Thanks"),
         ("怎么打开罐子", "请问如何打开罐子呢"),
         ("水獭在哪里睡觉？", "水獭在哪儿睡觉"),
+        ("如何重置密码", "忘记密码怎么办"),
+        ("如何重置密码？", "密码忘了，怎么找回"),
+        ("how do I reset my password", "I forgot my password, what can I do?"),
     ],
 )
 def test_the_same_question_in_other_words_passes_clean(asked, stored):
     verdict = Chain().judge(Text(asked), Text(stored))
     assert verdict.refusal is None
     assert verdict.doubts == ()
+
+
+@pytest.mark.parametrize(
+    "pair", [("如何重置密码", "如何修改邮箱"), ("how do I reset my password", "how do I change my email")]
+)
+def test_h3_another_thing_to_do_is_at_least_doubted(pair):
+    verdict = Chain().judge(Text(pair[0]), Text(pair[1]))
+    assert verdict.refusal is not None or verdict.doubts
 
 
 def test_values_are_cut_where_they_get_long_and_sets_are_sorted():
