@@ -26,6 +26,7 @@ from services.inference_adapter.core.warming import Load
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.books import Books
+from services.inference_adapter.io.direct_quota import DirectQuota
 from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.draining import Drain
 from services.inference_adapter.io.engine_monitor import EngineMonitor
@@ -262,6 +263,7 @@ class Adapter:
             lambda healthy: self._worker.pause(not healthy),
             self._worker.crowd,
         )
+        self._direct_quota = DirectQuota(link)
         limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
         self._servicer = InferenceServicer(
             settings.worker,
@@ -274,6 +276,7 @@ class Adapter:
             limits,
             self._tenants,
             self._memory,
+            self._direct_quota,
         )
         self._server = MeshServer(
             settings.host,
@@ -364,6 +367,7 @@ class Adapter:
             group.create_task(self._reclaimer.run(), name="reclaimer")
             group.create_task(self._monitor.run(), name="engine-monitor")
             group.create_task(self._turns.run(), name="turns")
+            group.create_task(self._direct_quota.run(), name="direct-quota")
             group.create_task(self._tick(), name="tick")
             group.create_task(self._tenants.run(), name="tenants")
             group.create_task(self._memory.run(), name="memory")

@@ -8,6 +8,7 @@ from typing import Any
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.taking import class_of, rank_of
 from services.inference_adapter.interfaces import Backend
+from services.inference_adapter.io.direct_quota import DirectQuota
 from services.inference_adapter.io.engine_monitor import EngineMonitor
 from services.inference_adapter.io.fanout.attach import AttachLimits, AttachStream
 from services.inference_adapter.io.fanout.directory import Directory
@@ -23,7 +24,7 @@ from streamway.memory import MemoryWatch
 from streamway.rpc import caller
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_generation_id
-from streamway.tenancy import entitle
+from streamway.tenancy import Tenant, entitle
 from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 from streamway.valkey.keys import is_bulk, task_class
@@ -47,6 +48,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         limits: AttachLimits,
         tenants: TenancyWatch,
         memory: MemoryWatch,
+        quota: DirectQuota,
     ) -> None:
         self._name = name
         self._worker = worker
@@ -58,6 +60,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._limits = limits
         self._tenants = tenants
         self._memory = memory
+        self._quota = quota
         self.draining = False
 
     def Attach(  # noqa: N802
@@ -71,15 +74,20 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Generate(  # noqa: N802
         self, request: inference_pb2.InferenceServiceGenerateRequest, context: Any
     ) -> AsyncIterator[inference_pb2.InferenceServiceGenerateResponse]:
-        wanted, lowered = await self._checked(request.request)
+        wanted, lowered, tenant = await self._checked(request.request)
+        reserved = await self._quota.reserve(wanted, tenant)
         outbox = Outbox(self._limits.buffer_bytes)
         self._directory.opened(outbox)
         generation: Generation | None = None
+        last: common_pb2.Event | None = None
         try:
             generation = self._open(wanted, outbox, lowered)
             while await outbox.wait():
-                yield inference_pb2.InferenceServiceGenerateResponse.FromString(outbox.batch())
+                response = inference_pb2.InferenceServiceGenerateResponse.FromString(outbox.batch())
+                last = next((event for event in reversed(response.events) if event.position), last)
+                yield response
         finally:
+            self._quota.ended(reserved, wanted, last)
             self._directory.closed(outbox)
             if generation is not None:
                 self._worker.left(generation)
@@ -107,8 +115,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             kv_full=self._monitor.kv_full,
         )
 
-    async def _checked(self, request: common_pb2.GenerationRequest) -> tuple[common_pb2.GenerationRequest, int | None]:
-        """The request as it will run, and the priority it was lowered to."""
+    async def _checked(
+        self, request: common_pb2.GenerationRequest
+    ) -> tuple[common_pb2.GenerationRequest, int | None, Tenant]:
+        """The request as it will run, the priority it was lowered to, and whose it is."""
         identity = caller()
         served = [model.name for model in self._backend.info().models]
         check_request(request, served, self._models_for(identity))
@@ -128,8 +138,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             wanted.ClearField("entitlement")
         if not wanted.session and identity.session:
             wanted.session = session_key.of_claim(identity.session)
-        _, lowered = entitle(wanted, self._tenants.tenancy)
-        return wanted, lowered
+        tenant, lowered = entitle(wanted, self._tenants.tenancy)
+        return wanted, lowered, tenant
 
     def _models_for(self, identity: Identity) -> list[str]:
         """What is served here, to a tenant only what it may use."""

@@ -431,3 +431,30 @@ async def test_a_direct_callers_token_names_its_session_and_load_shows_only_its_
         assert loads[2].engine.address
         await own.close()
         await other.close()
+
+
+async def test_a_direct_call_is_held_to_its_tenants_limits_and_gives_back_what_it_did_not_use(
+    valkey: Redis, valkey_server: ValkeyServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "tenants.yaml"
+    row = {"tier": "gold", "keys": [hash_key("acme")], "concurrency": 1, "tokens_per_minute": 1000}
+    path.write_text(json.dumps({"tenants": {"acme": row}}))
+    engine = ScriptedEngine()
+    shared = {"mesh_token": "secret", "tenants_file": path}
+    async with running_adapter(valkey_server.url, engine, shared=shared) as adapter:
+        own = as_tenant(adapter, "acme")
+        metadata = [("authorization", "Bearer acme")]
+        running = generate(own, request("one"), metadata=metadata)
+        first = (await running.read()).events[0]
+        assert first.accepted.route == "direct"
+        assert await valkey.zcard(keys.quota_slots("acme")) == 1
+        assert await refusal(generate(own, request("two"), metadata=metadata)) == "quota_exceeded"
+        too_large = request("three")
+        too_large.messages[0].content = "x" * 8000
+        assert await refusal(generate(own, too_large, metadata=metadata)) == "request_too_large_for_quota"
+        # The caller leaves: the slot is free, and the tokens that were not made are back.
+        running.cancel()
+        await eventually(lambda: valkey.zcard(keys.quota_slots("acme")), 0)
+        level = (await valkey.hget(keys.quota("acme"), "tokens")).decode()
+        assert float(level.split()[0]) > 900
+        await own.close()

@@ -10,12 +10,11 @@ from typing import Final
 
 import structlog
 
-from services.router.core import charge
-from services.router.core.charge import Charge, Ending
 from services.router.io.journal import Journal
 from services.router.metrics import RouterMetrics
 from streamway.errors import StoreUnavailable
-from streamway.quota import Account, Demand, Level, Verdict, renew, reserve, send_settle
+from streamway.quota import Account, Demand, Level, Verdict, charge, renew, reserve, send_settle
+from streamway.quota.charge import Charge, Ending
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
 from streamway.valkey.session import Reply, Session

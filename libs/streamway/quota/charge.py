@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from streamway.errors import QuotaExceeded, RequestTooLargeForQuota, StreamwayError
-from streamway.quota import Allowance, Budget, Demand, Kind, Verdict, allowance
+from streamway.quota.limits import Allowance, Budget, Demand, Kind, Verdict, allowance
 from streamway.v1 import common_pb2
 
 # `accepted` and `started`; every position above is a token, but for the end.

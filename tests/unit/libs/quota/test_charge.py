@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from services.router.core import charge
-from services.router.core.charge import Charge, Ending
 from streamway.errors import QuotaExceeded, RequestTooLargeForQuota
-from streamway.quota import Demand, Kind, Level, Refusal, Verdict
+from streamway.quota import Demand, Kind, Level, Refusal, Verdict, charge
+from streamway.quota.charge import Charge, Ending
 from streamway.tenancy import Quota
 from streamway.v1 import common_pb2
 
