@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -96,14 +97,14 @@ async def test_l1_a_draining_edge_says_so_and_lets_streams_finish(tmp_path: Path
         mesh.close()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_k2_meshes_start_and_stop_again_and_again(tmp_path: Path) -> None:
-    for turn in range(3):
+    for turn in range(10 if os.environ.get("FULL") == "1" else 2):
         mesh = MeshProcesses(tmp_path / str(turn), arguments=("--edges", "2"))
         pids = [mesh.pid_of(name) for name in mesh.names()]
         started = time.monotonic()
         assert mesh.close() == 0
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 20
         assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
