@@ -86,7 +86,8 @@ async def test_a_cancel_while_tokens_flow_frees_the_servers_slot(backend: LlamaC
     await asyncio.wait_for(sink.first.wait(), 30)
     assert await busy_slots(probe) == 1
     call.abort()
-    await freed_after(probe, 0.5)
+    # The whole story takes half a minute.
+    await freed_after(probe, 5)
     await probe.close()
 
 

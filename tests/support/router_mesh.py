@@ -178,8 +178,8 @@ async def mesh(
             await worker.start()
             stack.push_async_callback(worker.stop)
             made.append(worker)
-        # A busy machine may take longer than the milliseconds that a router waits for what it can do without.
-        settings = {"cache_budget_ms": 1000, "session_recall_ms": 100, **settings}
+        # A busy machine may take longer than the moments that a router waits.
+        settings = {"cache_budget_ms": 1000, "session_recall_ms": 100, "dispatch_timeout_s": 20, **settings}
         app = RouterApp(RouterSettings(port=0, workers=workers_list, **settings), common)
         await app.start()
         stack.push_async_callback(app.close)

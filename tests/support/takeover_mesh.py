@@ -37,7 +37,8 @@ async def takeover_mesh(
             made.append(worker)
         meshes = []
         for number in range(routers):
-            given = {"reattach_s": 0.3, "poll_s": 0.1, "cache_budget_ms": 1000, "session_recall_ms": 100, **settings}
+            patient = {"cache_budget_ms": 1000, "session_recall_ms": 100, "dispatch_timeout_s": 20}
+            given = {"reattach_s": 0.3, "poll_s": 0.1, **patient, **settings}
             app = RouterApp(RouterSettings(port=0, id=f"r{number}", **given), common)
             await app.start()
             stack.push_async_callback(app.close)
