@@ -13,7 +13,7 @@ from tests.support.clients import frames
 from tests.support.edge_world import EdgeWorld
 from tests.support.hand_router import refused
 
-CROWDED = {"pressure_requests_per_s": 2, "pressure_overload_s": 1}
+CROWDED = {"pressure_requests_per_s": 0.5, "pressure_overload_s": 1}
 
 
 async def level(world: EdgeWorld, name: str, value: int, within_s: float = 60.0) -> None:
