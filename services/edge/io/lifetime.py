@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("edge")
 
 SURFACE: Final = "websocket"
-# How long a client that was told to go may take to read it.
+# How long a client that was told to go may take to read it; so often again while it does read, since much may be left.
 LAST_WORDS_S: Final = 2.0
+_MORE_LAST_WORDS: Final = 4
 
 
 class Lifetime:
@@ -118,7 +119,7 @@ class Lifetime:
         self._close_if_idle()
 
     def say_goodbye(self, code: int, reason: str) -> None:
-        """Closes with a code. The client has a few seconds to read what is left."""
+        """Closes with a code. The client has two seconds to read what is left, up to ten while it reads."""
         if self._closing:
             return
         self._closing = True
@@ -127,7 +128,7 @@ class Lifetime:
         self.outbox.close()
         self._leave_all()
         # Its own close frame ends the connection. Closing it from here could reset it before ours is read.
-        asyncio.get_running_loop().call_later(LAST_WORDS_S, self._transport.abort)
+        self._wait_for_reader(_MORE_LAST_WORDS)
 
     def gone(self) -> None:
         """The connection has ended: nothing of it stays."""
@@ -197,6 +198,17 @@ class Lifetime:
         for generation in list(self._live.values()):
             if all_of_them or (generation.durable and generation.grace):
                 generation.detach(GoingAway("edge", "its time to drain is over"))
+
+    def _wait_for_reader(self, more: int) -> None:
+        left = self._transport.get_write_buffer_size()
+        asyncio.get_running_loop().call_later(LAST_WORDS_S, self._cut_unless_read, left, more)
+
+    def _cut_unless_read(self, left: int, more: int) -> None:
+        """Whoever has read a part meanwhile is given time for the rest."""
+        if more and self._transport.get_write_buffer_size() < left:
+            self._wait_for_reader(more - 1)
+        else:
+            self._transport.abort()
 
     def _close_if_idle(self) -> None:
         if not self._live and self._leaving:
