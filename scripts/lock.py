@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-_RUNTIME: Final = ("embedded", "llamacpp")
+_RUNTIME: Final = ("embedded", "llamacpp", "semantic")
 _HEADERS: Final = {
     "dev.txt": "# Everything that building, testing and measuring needs. Made by `make lock`; do not edit.\n",
     "runtime.txt": "# What a running mesh needs, llama.cpp and the embedded Valkey included. Made by `make lock`; do not edit.\n",

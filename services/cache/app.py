@@ -10,6 +10,12 @@ from prometheus_client import CollectorRegistry
 
 from services.cache.core.lru import LruCache
 from services.cache.core.store import ExactCache, Limits
+from services.cache.interfaces import Encoder
+from services.cache.io.answers import Answers
+from services.cache.io.encoders import make_encoder
+from services.cache.io.encoding import Encoding
+from services.cache.io.judge import Judge
+from services.cache.io.likeness import Likeness
 from services.cache.metrics import CacheMetrics
 from services.cache.servicer import CacheServicer
 from services.cache.settings import CacheSettings
@@ -18,6 +24,7 @@ from streamway.config import SharedSettings
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_secret_id
+from streamway.runtime.tasks import TaskScope
 from streamway.telemetry import tracing
 from streamway.telemetry.operations import OperationsServer
 from streamway.v1 import cache_pb2_grpc
@@ -37,13 +44,21 @@ class CacheApp:
         self._shared = shared
         self._clock = clock
         # Jitter needs no secret randomness; entry ids do.
-        entries = LruCache(settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id)
+        entries = LruCache(
+            settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id, self._entry_removed
+        )
         limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)
         self._cache = ExactCache(entries, limits, clock.monotonic)
+        self._scope = TaskScope("cache")
+        self._encoder = make_encoder(settings)
+        self._likeness: Likeness | None = None
         registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, registry)
         self._provider = tracing.configure("cache", shared.traces)
-        servicer = CacheServicer(self._cache, CacheMetrics(registry, self._cache), clock.monotonic)
+        self._answers = Answers(self._cache, self._scope)
+        servicer = CacheServicer(
+            self._answers, self._cache, CacheMetrics(registry, self._cache, self._answers), clock.monotonic
+        )
         self._server = MeshServer(
             settings.host,
             settings.port,
@@ -67,6 +82,8 @@ class CacheApp:
     async def start(self) -> None:
         """Connects, listens, registers, and only then says that it serves."""
         self._valkey = await connect(self._shared.valkey_url.get_secret_value())
+        if self._encoder is not None:
+            await self._compare_with(self._encoder)
         await self._server.start()
         await self._operations.start()
         self._lease = Lease(
@@ -97,10 +114,31 @@ class CacheApp:
         """Releases everything."""
         await self._server.stop(0)
         await self._operations.close()
+        await self._scope.close()
+        if self._encoder is not None:
+            await self._encoder.close()
         if self._valkey is not None:
             await self._valkey.aclose()
         if self._provider is not None:
             self._provider.shutdown()
+
+    async def _compare_with(self, encoder: Encoder) -> None:
+        settings = self._settings
+        encoding = Encoding(encoder, self._scope, most_waiting=settings.encoder_most_waiting)
+        await encoding.check()
+        likeness = Likeness(
+            encoding,
+            Judge(encoding, settings.semantic_same_answer),
+            settings.semantic_options,
+            self._cache.text,
+            lambda tenant, entry: self._cache.invalidate(tenant, entry=entry),
+            timeout_s=settings.encoder_timeout_s,
+        )
+        self._answers.likeness = self._likeness = likeness
+
+    def _entry_removed(self, entry_id: str) -> None:
+        if self._likeness is not None:
+            self._likeness.forget(entry_id)
 
     async def _sweep(self) -> None:
         while True:

@@ -9,13 +9,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from services.cache.core.store import ExactCache
+from services.cache.io.answers import Answers
+from services.cache.io.likeness import Likeness
 
 
 class CacheMetrics(Collector):
     """Reads the cache's own counters at each scrape; only durations are recorded on the way."""
 
-    def __init__(self, registry: CollectorRegistry, cache: ExactCache) -> None:
+    def __init__(self, registry: CollectorRegistry, cache: ExactCache, answers: Answers) -> None:
         self._cache = cache
+        self._answers = answers
         self.batch_seconds = Histogram(
             "streamway_cache_batch_seconds",
             "Time to work through one batch of an Exchange stream.",
@@ -28,6 +31,7 @@ class CacheMetrics(Collector):
         stats = self._cache.stats(None)
         lookups = CounterMetricFamily("streamway_cache_lookups", "Lookups by outcome.", labels=["outcome"])
         lookups.add_metric(["hit_exact"], stats.hits)
+        lookups.add_metric(["hit_semantic"], stats.semantic_hits)
         lookups.add_metric(["miss"], stats.misses)
         lookups.add_metric(["bypass"], stats.bypassed)
         yield lookups
@@ -36,3 +40,34 @@ class CacheMetrics(Collector):
         yield GaugeMetricFamily("streamway_cache_entries", "Entries now.", value=stats.entries)
         yield GaugeMetricFamily("streamway_cache_bytes", "Bytes of all entries.", value=stats.bytes)
         yield GaugeMetricFamily("streamway_cache_limit_bytes", "Most bytes they may have.", value=stats.limit_bytes)
+        if self._answers.likeness is not None:
+            yield from _likeness(self._answers.likeness)
+
+
+def _likeness(likeness: Likeness) -> Iterator[Metric]:
+    total = likeness.standings.total
+    decided = CounterMetricFamily(
+        "streamway_cache_semantic_questions", "Questions by what was decided.", labels=["outcome"]
+    )
+    decided.add_metric(["serve"], total.hits)
+    decided.add_metric(["audit"], total.audits)
+    decided.add_metric(["miss"], total.asked - total.hits - total.audits)
+    yield decided
+    compared = CounterMetricFamily(
+        "streamway_cache_semantic_compared", "Fresh answers compared with an entry's.", labels=["verdict"]
+    )
+    compared.add_metric(["same"], total.compared - total.wrong)
+    compared.add_metric(["other"], total.wrong)
+    yield compared
+    refused = CounterMetricFamily(
+        "streamway_cache_semantic_refused", "Near questions refused, by rule.", labels=["rule"]
+    )
+    for rule, count in total.refused.items():
+        refused.add_metric([rule], count)
+    yield refused
+    yield GaugeMetricFamily(
+        "streamway_cache_semantic_entries", "Entries that can be found by likeness.", value=len(likeness.partitions)
+    )
+    yield GaugeMetricFamily(
+        "streamway_cache_encoder_up", "1 while the encoder tells texts apart.", value=not likeness.encoding.refused
+    )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
+from services.cache.core.query import Query
 from services.cache.core.store import ExactCache
+from services.cache.io.answers import Answers
+from services.cache.io.replies import Replies
 from services.cache.metrics import CacheMetrics
 from streamway.auth import Identity
 from streamway.errors import InvalidArgument, StreamwayError, to_status
 from streamway.rpc import caller
+from streamway.runtime.tasks import TaskScope
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
 
 MOST_CALLS: Final = 1000
@@ -18,9 +23,10 @@ _PIECE: Final = 50
 
 
 class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
-    """Serves one `ExactCache`."""
+    """Serves one cache."""
 
-    def __init__(self, cache: ExactCache, metrics: CacheMetrics, clock: Callable[[], float]) -> None:
+    def __init__(self, answers: Answers, cache: ExactCache, metrics: CacheMetrics, clock: Callable[[], float]) -> None:
+        self._answers = answers
         self._cache = cache
         self._metrics = metrics
         self._now = clock
@@ -28,20 +34,15 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
     async def Exchange(  # noqa: N802
         self, request_iterator: AsyncIterator[cache_pb2.ExchangeRequest], context: Any
     ) -> AsyncIterator[cache_pb2.ExchangeResponse]:
-        who = caller()
-        async for batch in request_iterator:
-            if len(batch.calls) > MOST_CALLS:
-                raise InvalidArgument("calls", f"{len(batch.calls)} in one batch, at most {MOST_CALLS}")
-            for start in range(0, len(batch.calls), _PIECE):
-                began = self._now()
-                response = cache_pb2.ExchangeResponse(
-                    replies=[self._reply(who, call) for call in batch.calls[start : start + _PIECE]]
-                )
-                self._metrics.batch_seconds.observe(self._now() - began)
-                yield response
+        replies = Replies()
+        async with TaskScope("exchange") as scope:
+            scope.spawn(self._read(caller(), request_iterator, replies, scope), "read")
+            while batch := await replies.take(_PIECE):
+                yield cache_pb2.ExchangeResponse(replies=batch)
 
     async def Lookup(self, request: cache_pb2.LookupRequest, context: Any) -> cache_pb2.LookupResponse:  # noqa: N802
-        return self._lookup(caller(), request)
+        found = self._lookup(caller(), request)
+        return await self._answers.lookup_alike(found) if isinstance(found, Query) else found
 
     async def Store(self, request: cache_pb2.StoreRequest, context: Any) -> cache_pb2.StoreResponse:  # noqa: N802
         return self._store(caller(), request)
@@ -58,30 +59,61 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
     async def Feedback(self, request: cache_pb2.FeedbackRequest, context: Any) -> cache_pb2.FeedbackResponse:  # noqa: N802
         if not request.entry:
             raise InvalidArgument("entry", "is required")
-        known = self._cache.feedback(caller().tenant_for(request.tenant), request.entry, request.good)
+        known = self._answers.feedback(caller().tenant_for(request.tenant), request.entry, request.good)
         return cache_pb2.FeedbackResponse(known=known)
+
+    async def Explain(self, request: cache_pb2.ExplainRequest, context: Any) -> cache_pb2.ExplainResponse:  # noqa: N802
+        return await self._answers.explain(self._tenant(caller(), request.request), request.request)
 
     async def Stats(self, request: cache_pb2.StatsRequest, context: Any) -> cache_pb2.StatsResponse:  # noqa: N802
         who = caller()
-        return self._cache.stats(None if who.mesh and not request.tenant else who.tenant_for(request.tenant))
+        return self._answers.stats(None if who.mesh and not request.tenant else who.tenant_for(request.tenant))
 
-    def _reply(self, who: Identity, call: cache_pb2.ExchangeCall) -> cache_pb2.ExchangeReply:
-        """One reply; a bad call fails alone, not the stream of all others."""
+    async def _read(
+        self, who: Identity, batches: AsyncIterator[cache_pb2.ExchangeRequest], replies: Replies, scope: TaskScope
+    ) -> None:
+        try:
+            async for batch in batches:
+                if len(batch.calls) > MOST_CALLS:
+                    raise InvalidArgument("calls", f"{len(batch.calls)} in one batch, at most {MOST_CALLS}")
+                replies.asked(len(batch.calls))
+                for start in range(0, len(batch.calls), _PIECE):
+                    began = self._now()
+                    for call in batch.calls[start : start + _PIECE]:
+                        found = self._reply(who, call)
+                        if isinstance(found, Query):
+                            scope.spawn(self._reply_alike(call.id, found, replies), "alike")
+                        else:
+                            replies.add(found)
+                    self._metrics.batch_seconds.observe(self._now() - began)
+                    # The first ones go out before the rest is looked up.
+                    await asyncio.sleep(0)
+        except Exception as problem:  # noqa: BLE001 — the stream ends with it
+            replies.end(problem)
+        else:
+            replies.end()
+
+    async def _reply_alike(self, id_: int, query: Query, replies: Replies) -> None:
+        replies.add(cache_pb2.ExchangeReply(id=id_, lookup=await self._answers.lookup_alike(query)))
+
+    def _reply(self, who: Identity, call: cache_pb2.ExchangeCall) -> cache_pb2.ExchangeReply | Query:
+        """One reply, or what the semantic level is asked first; a bad call fails alone, not the stream of all others."""
         try:
             kind = call.WhichOneof("call")
             if kind == "lookup":
-                return cache_pb2.ExchangeReply(id=call.id, lookup=self._lookup(who, call.lookup))
+                found = self._lookup(who, call.lookup)
+                return found if isinstance(found, Query) else cache_pb2.ExchangeReply(id=call.id, lookup=found)
             if kind == "store":
                 return cache_pb2.ExchangeReply(id=call.id, store=self._store(who, call.store))
             raise InvalidArgument("call", "set one of lookup and store")
         except StreamwayError as problem:
             return cache_pb2.ExchangeReply(id=call.id, error=common_pb2.Error(status=to_status(problem)))
 
-    def _lookup(self, who: Identity, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse:
-        return self._cache.lookup(self._tenant(who, lookup.request), lookup.request)
+    def _lookup(self, who: Identity, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse | Query:
+        return self._answers.lookup_exact(self._tenant(who, lookup.request), lookup.request)
 
     def _store(self, who: Identity, store: cache_pb2.StoreRequest) -> cache_pb2.StoreResponse:
-        return self._cache.store(self._tenant(who, store.request), store.request, store.events, store.ttl_s)
+        return self._answers.store(self._tenant(who, store.request), store.request, store.events, store.ttl_s)
 
     def _tenant(self, who: Identity, request: common_pb2.GenerationRequest) -> str:
         if not request.model:

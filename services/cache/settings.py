@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from services.cache.core.semantic.options import SemanticOptions
+from services.cache.core.vetoes.chain import Chain
 from streamway.config import ServiceSettings
 
 
@@ -48,5 +50,83 @@ class CacheSettings(ServiceSettings):
         default=3600.0, gt=0, description="Seconds an answer is served when the store names none; ± 10 % at random."
     )
     most_ttl_s: float = Field(default=86400.0, gt=0, description="Most seconds a store may ask for.")
+    encoder: str = Field(
+        default="auto",
+        pattern=r"auto|off|bundled|https?://.{1,500}",
+        description="What compares questions for `semantic` requests: `bundled` (multilingual-e5-small, 4 bits, 50 MB of memory,"
+        " one core while it works), `off`, `auto` (bundled where its package is installed, else off), or the base URL of a server"
+        " with OpenAI's /v1/embeddings.",
+    )
+    encoder_model: str = Field(
+        default="", description="Model that the embeddings server is asked for; required with a URL."
+    )
+    encoder_api_key: SecretStr = Field(default=SecretStr(""), description="Bearer token for the embeddings server.")
+    encoder_timeout_s: float = Field(
+        default=0.25, gt=0, le=10, description="Seconds after which a question without a vector is a miss."
+    )
+    encoder_most_waiting: int = Field(
+        default=64, ge=1, le=10000, description="Questions that wait for the encoder; one more is a miss at once."
+    )
+    semantic_threshold: float | None = Field(
+        default=None,
+        ge=-1,
+        le=1,
+        description="Cosine from which a question is taken for the same. Empty: found from comparisons so that"
+        " semantic_wrong_budget is kept; until there are enough 0.97 with the bundled encoder, 0.95 with another.",
+    )
+    semantic_wrong_budget: float = Field(
+        default=0.01,
+        gt=0,
+        le=1,
+        description="Most wrong answers per question that reaches the semantic level, as a share; of each tenant for itself.",
+    )
+    semantic_audit_share: float = Field(
+        default=0.05,
+        ge=0.001,
+        le=1,
+        description="Share of would-be semantic hits that go to a worker, so that both answers can be compared; until the"
+        " threshold is found from comparisons it is semantic_compare_share.",
+    )
+    semantic_compare_share: float = Field(
+        default=0.3,
+        ge=0.001,
+        le=1,
+        description="Share of semantic misses whose fresh answer is compared with the nearest entry's.",
+    )
+    semantic_same_answer: float = Field(
+        default=0.93, ge=0, le=1, description="Cosine from which two answers that no rule tells apart say the same."
+    )
+    semantic_shadow: bool = Field(
+        default=False,
+        description="The semantic level decides and compares, and serves nothing: see `Stats` for what it would do.",
+    )
+    semantic_rules_off: tuple[str, ...] = Field(
+        default=(), description="Rules that refuse no near question any more, by name: see docs/cache.md."
+    )
     sweep_interval_s: float = Field(default=10.0, gt=0, description="Seconds between sweeps of expired entries.")
     drain_grace_s: float = Field(default=2.0, ge=0, description="Seconds that running calls get at shutdown.")
+
+    @property
+    def semantic_options(self) -> SemanticOptions:
+        """For the semantic level."""
+        return SemanticOptions(
+            threshold=self.semantic_threshold,
+            multilingual=not self.encoder.startswith("http"),
+            budget=self.semantic_wrong_budget,
+            audit_share=self.semantic_audit_share,
+            compare_share=self.semantic_compare_share,
+            shadow=self.semantic_shadow,
+            disabled=self.semantic_rules_off,
+        )
+
+    @field_validator("semantic_rules_off")
+    @classmethod
+    def _rules_exist(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        Chain(names)  # raises ValueError
+        return names
+
+    @model_validator(mode="after")
+    def _a_server_is_asked_for_a_model(self) -> Self:
+        if self.encoder.startswith("http") and not self.encoder_model:
+            raise ValueError("encoder is a URL: set encoder_model to the name of its model")
+        return self

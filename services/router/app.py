@@ -199,9 +199,16 @@ class RouterApp:
             silence_s=settings.silence_s,
         )
         self._stack.push_async_callback(pool.close)
-        budget_s, poll_s = settings.cache_budget_ms / 1000, settings.poll_s
         cache = CacheClient(
-            settings.caches, valkey, shared, self._scope, clock, metrics, budget_s=budget_s, poll_s=poll_s
+            settings.caches,
+            valkey,
+            shared,
+            self._scope,
+            clock,
+            metrics,
+            budget_s=settings.cache_budget_ms / 1000,
+            semantic_budget_s=settings.cache_semantic_budget_ms / 1000,
+            poll_s=settings.poll_s,
         )
         self._stack.push_async_callback(cache.close)
         follower = Follower(blocking, link)
@@ -288,7 +295,7 @@ class RouterApp:
             "models": self._models.run(),
             "review": servicer.review(),
             "flights": shared_flights.run(books.flights),
-            "arrivals": Arrivals(link, registry, strategy, clock, poll_s, settings.session_ttl_s).run(),
+            "arrivals": Arrivals(link, registry, strategy, clock, settings.poll_s, settings.session_ttl_s).run(),
         }
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
         self._stack.push_async_callback(lease.release)

@@ -244,6 +244,13 @@ class RouterSettings(ServiceSettings):
         le=1000,
         description="Milliseconds a cache lookup may take; later answers are a miss. 0: no cache.",
     )
+    cache_semantic_budget_ms: float = Field(
+        default=100.0,
+        ge=0,
+        le=1000,
+        description="The same for `semantic` requests, which wait for an encoder; the bundled one takes about 30 for a question"
+        " of 20 words.",
+    )
     cache_prompt_limit_bytes: int = Field(
         default=1024 * 1024, ge=0, description="Larger requests are neither looked up nor stored, in bytes."
     )

@@ -1,6 +1,7 @@
 """The key of a request: equal for requests that mean the same, for the cache's entries and the router's flights."""
 
 from streamway.cachekey.canonical import NotCanonical, canonical_form
+from streamway.cachekey.context import context_key, question_of
 from streamway.cachekey.key import exact_key
 
-__all__ = ["NotCanonical", "canonical_form", "exact_key"]
+__all__ = ["NotCanonical", "canonical_form", "context_key", "exact_key", "question_of"]

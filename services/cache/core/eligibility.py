@@ -17,7 +17,7 @@ _TOOLS = ("tools", "tool_choice", "functions", "function_call")
 def refuses_read(policy: common_pb2.CachePolicy.ValueType, form: dict[str, Any]) -> Refusal:
     """Why a request must not be answered from the cache; empty when it may. `form` is from `canonical_form`.
 
-    An answer is repeatable by itself at temperature 0 or with a seed; CACHE_POLICY_EXACT says that the caller takes any.
+    An answer is repeatable by itself at temperature 0 or with a seed; a caller that names one of the others takes any.
     """
     if policy == common_pb2.CACHE_POLICY_OFF:
         return "policy_off"
@@ -27,7 +27,7 @@ def refuses_read(policy: common_pb2.CachePolicy.ValueType, form: dict[str, Any])
         return "choices"
     if any(form.get(name) not in (None, "none") for name in _TOOLS):
         return "tools"
-    if policy == common_pb2.CACHE_POLICY_EXACT:
+    if policy in (common_pb2.CACHE_POLICY_EXACT, common_pb2.CACHE_POLICY_SEMANTIC):
         return ""
     temperature = form.get("temperature")
     repeatable = (temperature == 0 and not isinstance(temperature, bool)) or "seed" in form

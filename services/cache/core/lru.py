@@ -21,7 +21,7 @@ JITTER: Final = 0.1
 
 @dataclass(slots=True)
 class Entry:
-    """One stored answer. `body` is opaque here; times are monotonic seconds."""
+    """One stored answer. `body` is opaque here; times are monotonic seconds; `extra_bytes` are what it takes elsewhere."""
 
     id: str
     tenant: str
@@ -30,11 +30,12 @@ class Entry:
     body: bytes
     stored_at: float
     expires_at: float
+    extra_bytes: int = 0
 
     @property
     def size_bytes(self) -> int:
         """What it takes in memory."""
-        return len(self.body) + OVERHEAD_BYTES
+        return len(self.body) + OVERHEAD_BYTES + self.extra_bytes
 
 
 @dataclass(slots=True)
@@ -49,16 +50,22 @@ class LruCache:
     """At most `limit_bytes` in all and `tenant_limit_bytes` for each tenant.
 
     `draw` gives numbers in [0, 1) for the jitter of the time to live, which keeps entries that were stored together from
-    expiring together; `new_id` makes ids that nobody can guess.
+    expiring together; `new_id` makes ids that nobody can guess. `removed` is told the id of every entry that goes.
     """
 
     def __init__(
-        self, limit_bytes: int, tenant_limit_bytes: int, draw: Callable[[], float], new_id: Callable[[], str]
+        self,
+        limit_bytes: int,
+        tenant_limit_bytes: int,
+        draw: Callable[[], float],
+        new_id: Callable[[], str],
+        removed: Callable[[str], None] | None = None,
     ) -> None:
         self.limit_bytes = limit_bytes
         self.tenant_limit_bytes = min(tenant_limit_bytes, limit_bytes)
         self._draw = draw
         self._new_id = new_id
+        self._removed = removed
         self._all: OrderedDict[tuple[str, bytes], Entry] = OrderedDict()
         self._tenants: dict[str, Partition] = {}
         self._by_id: dict[str, Entry] = {}
@@ -76,17 +83,15 @@ class LruCache:
     def get(self, tenant: str, key: bytes, now: float) -> Entry | None:
         """The entry, now the most recently used one, unless it is missing or expired."""
         entry = self._all.get((tenant, key))
-        if entry is None:
-            return None
-        if entry.expires_at <= now:
-            self._remove(entry)
-            return None
-        self._all.move_to_end((tenant, key))
-        self._tenants[tenant].entries.move_to_end(key)
-        return entry
+        return self._used(entry, now) if entry is not None else None
+
+    def get_by_id(self, tenant: str, entry_id: str, now: float) -> Entry | None:
+        """Like `get`; nothing for another tenant's entry."""
+        entry = self.peek(tenant, entry_id)
+        return self._used(entry, now) if entry is not None else None
 
     def put(
-        self, tenant: str, key: bytes, model: str, body: bytes, ttl_s: float, now: float
+        self, tenant: str, key: bytes, model: str, body: bytes, ttl_s: float, now: float, *, extra_bytes: int = 0
     ) -> tuple[Entry, list[Entry]]:
         """Stores an answer in place of an older one of the same key; gives it and what was evicted for it.
 
@@ -96,7 +101,7 @@ class LruCache:
         if old is not None:
             self._remove(old)
         lives_s = ttl_s * (1 - JITTER + 2 * JITTER * self._draw())
-        entry = Entry(self._new_id(), tenant, key, model, body, now, now + lives_s)
+        entry = Entry(self._new_id(), tenant, key, model, body, now, now + lives_s, extra_bytes)
         partition = self._tenants.setdefault(tenant, Partition())
         self._all[tenant, key] = partition.entries[key] = self._by_id[entry.id] = entry
         self.size_bytes += entry.size_bytes
@@ -111,16 +116,20 @@ class LruCache:
 
     def remove(self, tenant: str, entry_id: str) -> bool:
         """Removes one entry; False for an unknown id, and for another tenant's just the same."""
-        entry = self._by_id.get(entry_id)
-        if entry is None or entry.tenant != tenant:
+        entry = self.peek(tenant, entry_id)
+        if entry is None:
             return False
         self._remove(entry)
         return True
 
+    def peek(self, tenant: str, entry_id: str) -> Entry | None:
+        """The entry as it is; nothing for another tenant's."""
+        entry = self._by_id.get(entry_id)
+        return entry if entry is not None and entry.tenant == tenant else None
+
     def knows(self, tenant: str, entry_id: str) -> bool:
         """The tenant has an entry of this id."""
-        entry = self._by_id.get(entry_id)
-        return entry is not None and entry.tenant == tenant
+        return self.peek(tenant, entry_id) is not None
 
     def remove_model(self, tenant: str, model: str | None) -> int:
         """Removes a tenant's entries of one model, of all with None; gives their number."""
@@ -141,6 +150,14 @@ class LruCache:
                 removed += 1
         return removed
 
+    def _used(self, entry: Entry, now: float) -> Entry | None:
+        if entry.expires_at <= now:
+            self._remove(entry)
+            return None
+        self._all.move_to_end((entry.tenant, entry.key))
+        self._tenants[entry.tenant].entries.move_to_end(entry.key)
+        return entry
+
     def _remove(self, entry: Entry) -> Entry:
         del self._all[entry.tenant, entry.key]
         del self._by_id[entry.id]
@@ -150,6 +167,8 @@ class LruCache:
         self.size_bytes -= entry.size_bytes
         if not partition.entries:
             del self._tenants[entry.tenant]
+        if self._removed is not None:
+            self._removed(entry.id)
         return entry
 
     def _push_expiry(self, entry: Entry) -> None:

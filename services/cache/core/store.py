@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.cache.core.eligibility import StoreRefusal, refuses_read, refuses_store
-from services.cache.core.lru import LruCache
-from streamway.cachekey.canonical import NotCanonical, canonical_form
-from streamway.cachekey.key import exact_key
+from services.cache.core.eligibility import StoreRefusal, refuses_store
+from services.cache.core.lru import Entry, LruCache
+from services.cache.core.query import Query
 from streamway.v1 import cache_pb2, common_pb2
 
 # Tenants whose counters are kept apart; those of later ones are only in the sum.
@@ -21,6 +20,7 @@ class Counters:
     """What happened since the start."""
 
     hits: int = 0
+    semantic_hits: int = 0
     misses: int = 0
     bypassed: int = 0
     stored: int = 0
@@ -48,49 +48,50 @@ class ExactCache:
         self._tenants: dict[str, Counters] = {}
 
     @property
+    def limits(self) -> Limits:
+        """What it keeps to."""
+        return self._limits
+
+    @property
     def entries(self) -> LruCache:
         """What it holds."""
         return self._entries
 
-    def lookup(self, tenant: str, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse:
-        """Hit with the answer, miss, or bypass for what may not be answered from a cache."""
-        key = self._key(tenant, request)
-        if key is None:
-            self._count(tenant, "bypassed")
-            return cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_BYPASS)
-        now = self._now()
-        entry = self._entries.get(tenant, key, now)
-        if entry is None:
-            self._count(tenant, "misses")
-            return cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_MISS)
-        self._count(tenant, "hits")
-        response = cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_HIT_EXACT)
-        response.answer.ParseFromString(entry.body)
-        response.answer.entry = entry.id
-        response.answer.age_s = int(now - entry.stored_at)
-        return response
+    def query(self, tenant: str, request: common_pb2.GenerationRequest) -> Query | None:
+        """The request as a question; None, and counted, for what must not be answered from the cache."""
+        query = Query.of(tenant, request, self._limits.request_bytes)
+        if query is None:
+            self.count(tenant, "bypassed")
+        return query
 
-    def store(
-        self,
-        tenant: str,
-        request: common_pb2.GenerationRequest,
-        events: Sequence[common_pb2.Event],
-        ttl_s: float = 0,
-    ) -> cache_pb2.StoreResponse:
-        """Keeps a whole answer, or says why not."""
-        key = self._key(tenant, request)
-        if key is None:
-            return _refused("not_eligible")
-        body = _answer(request.model, events).SerializeToString(deterministic=True)
+    def get(self, query: Query) -> cache_pb2.CachedAnswer | None:
+        """The answer to the same request."""
+        now = self._now()
+        entry = self._entries.get(query.tenant, query.key, now)
+        return _given(entry, now, 1.0) if entry is not None else None
+
+    def get_entry(self, query: Query, entry_id: str, similarity: float) -> cache_pb2.CachedAnswer | None:
+        """The answer to a question that was found to be the same; None where it has gone meanwhile."""
+        now = self._now()
+        entry = self._entries.get_by_id(query.tenant, entry_id, now)
+        return _given(entry, now, similarity) if entry is not None else None
+
+    def put(
+        self, query: Query, events: Sequence[common_pb2.Event], ttl_s: float, extra_bytes: int = 0
+    ) -> Entry | StoreRefusal:
+        """Keeps a whole answer, or says why not. `extra_bytes` is what it takes elsewhere."""
+        body = _answer(query.model, events).SerializeToString(deterministic=True)
         refusal = refuses_store(events, len(body), min(self._limits.answer_bytes, self._entries.tenant_limit_bytes))
         if refusal:
-            return _refused(refusal)
+            return refusal
         lives_s = min(ttl_s, self._limits.most_ttl_s) if ttl_s > 0 else self._limits.ttl_s
-        entry, evicted = self._entries.put(tenant, key, request.model, body, lives_s, self._now())
-        self._count(tenant, "stored")
+        entry, evicted = self._entries.put(
+            query.tenant, query.key, query.model, body, lives_s, self._now(), extra_bytes=extra_bytes
+        )
+        self.count(query.tenant, "stored")
         for old in evicted:
-            self._count(old.tenant, "evicted")
-        return cache_pb2.StoreResponse(entry=entry.id)
+            self.count(old.tenant, "evicted")
+        return entry
 
     def invalidate(self, tenant: str, *, entry: str = "", model: str = "", everything: bool = False) -> int:
         """Removes one entry, those of a model, or all of a tenant's; gives their number."""
@@ -100,9 +101,14 @@ class ExactCache:
             return self._entries.remove_model(tenant, None if everything else model)
         return 0
 
-    def feedback(self, tenant: str, entry: str, good: bool) -> bool:
-        """Takes an opinion: a wrong answer is removed. True when the tenant has that entry."""
-        return self._entries.knows(tenant, entry) if good else self._entries.remove(tenant, entry)
+    def text(self, tenant: str, entry_id: str) -> str | None:
+        """The text of an entry's answer; None for one that has gone. Does not count as use."""
+        entry = self._entries.peek(tenant, entry_id)
+        if entry is None:
+            return None
+        answer = cache_pb2.CachedAnswer()
+        answer.ParseFromString(entry.body)
+        return text_of(answer.events)
 
     def sweep(self) -> int:
         """Removes what has expired; gives the number."""
@@ -122,29 +128,26 @@ class ExactCache:
             bytes=size,
             limit_bytes=limit,
             hits=counters.hits,
+            semantic_hits=counters.semantic_hits,
             misses=counters.misses,
             bypassed=counters.bypassed,
             stored=counters.stored,
             evicted=counters.evicted,
         )
 
-    def _key(self, tenant: str, request: common_pb2.GenerationRequest) -> bytes | None:
-        """The key, or None for a request that must not be answered from the cache."""
-        if request.cache == common_pb2.CACHE_POLICY_OFF or request.ByteSize() > self._limits.request_bytes:
-            return None
-        try:
-            form = canonical_form(request)
-            return None if refuses_read(request.cache, form) else exact_key(tenant, request.model, form)
-        except NotCanonical:
-            return None
-
-    def _count(self, tenant: str, what: str) -> None:
+    def count(self, tenant: str, what: str) -> None:
+        """Adds one to a counter of `Counters`, in the sum and for the tenant."""
         counters = self._tenants.get(tenant)
         if counters is None and len(self._tenants) < _MOST_TENANTS:
             counters = self._tenants[tenant] = Counters()
         for each in (self._total, counters):
             if each is not None:
                 setattr(each, what, getattr(each, what) + 1)
+
+
+def text_of(events: Iterable[common_pb2.Event]) -> str:
+    """The text of an answer with one choice."""
+    return "".join(event.token.text for event in events if event.WhichOneof("event") == "token")
 
 
 def _answer(model: str, events: Sequence[common_pb2.Event]) -> cache_pb2.CachedAnswer:
@@ -161,5 +164,10 @@ def _answer(model: str, events: Sequence[common_pb2.Event]) -> cache_pb2.CachedA
     return answer
 
 
-def _refused(why: StoreRefusal) -> cache_pb2.StoreResponse:
-    return cache_pb2.StoreResponse(refused=why)
+def _given(entry: Entry, now: float, similarity: float) -> cache_pb2.CachedAnswer:
+    answer = cache_pb2.CachedAnswer()
+    answer.ParseFromString(entry.body)
+    answer.entry = entry.id
+    answer.age_s = int(now - entry.stored_at)
+    answer.similarity = similarity
+    return answer

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.edge.core import rate_limits
+from services.edge.core import cache_hits, rate_limits
 from services.edge.core.commands import Live
 from streamway.errors import StreamwayError, from_status
 from streamway.journal.cursor import Cursor
@@ -173,6 +173,7 @@ class GenerationJson:
             model=accepted.model,
             session=accepted.session,
             cache=accepted.cache,
+            cache_hit=cache_hits.of_event(accepted),
             attached_to=accepted.attached_to or None,
             follows=accepted.follows or None,
             lowered_priority=accepted.lowered_priority if accepted.HasField("lowered_priority") else None,

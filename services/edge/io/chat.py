@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import openai_request, rate_limits
+from services.edge.core import cache_hits, openai_request, rate_limits
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.core.openai_request import ChatBody
@@ -153,8 +153,7 @@ def _head(caller: Caller, generation: Generation, accepted: common_pb2.Accepted 
     if accepted is not None:
         if accepted.worker:
             headers["x-streamway-worker"] = accepted.worker
-        if accepted.cache:
-            headers["x-streamway-cache"] = accepted.cache
+        headers |= cache_hits.of_accepted(accepted)
         if accepted.HasField("lowered_priority"):
             headers["x-streamway-priority"] = str(accepted.lowered_priority)
         headers |= rate_limits.of_accepted(accepted)

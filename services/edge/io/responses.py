@@ -267,7 +267,7 @@ def _head(caller: Caller, reading: Reading) -> dict[str, str]:
         "traceparent": caller.context.traceparent,
         "x-streamway-worker": reader.worker,
         RESTORE_ID: reading.restore_id,
-        "x-streamway-cache": reader.cache,
+        **reader.cache,
     }
     return {name: value for name, value in told.items() if value} | ({} if reading.resumed else reader.rate_limits)
 

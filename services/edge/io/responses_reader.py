@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from services.edge.core import rate_limits
+from services.edge.core import cache_hits, rate_limits
 from services.edge.core.responses_events import PING, ResponseEvents
 from services.edge.core.responses_state import ResponseState
 from services.edge.io.outbox import Outbox
@@ -33,7 +33,7 @@ class ResponseReader:
         self._position: int | None = None
         self.failed: StreamwayError | None = None
         self.worker = ""
-        self.cache = ""
+        self.cache: dict[str, str] = {}
         self.rate_limits: dict[str, str] = {}
         # The mesh has it; there is a first piece of the answer.
         self.accepted: asyncio.Future[None] = loop.create_future()
@@ -104,7 +104,8 @@ class ResponseReader:
             self._finish()
             return
         if kind == "accepted":
-            self.worker, self.cache = event.accepted.worker, event.accepted.cache
+            self.worker = event.accepted.worker
+            self.cache = cache_hits.of_accepted(event.accepted)
             self.rate_limits = rate_limits.of_accepted(event.accepted)
         self._put(self._events.event(event, kind))
         if kind == "accepted":

@@ -1,4 +1,4 @@
-"""Which requests may be answered from the exact cache, and stored in it."""
+"""Which requests may be answered from the cache, and stored in it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def qualifies(request: common_pb2.GenerationRequest, body: Body | None, limit_by
         if sampling.n > 1:
             return False
         fixed = (sampling.HasField("temperature") and sampling.temperature == 0) or sampling.HasField("seed")
-    if request.cache != CachePolicy.CACHE_POLICY_EXACT and not fixed:
+    asked_for = request.cache in (CachePolicy.CACHE_POLICY_EXACT, CachePolicy.CACHE_POLICY_SEMANTIC)
+    if not asked_for and not fixed:
         return False
     return request.ByteSize() <= limit_bytes

@@ -73,13 +73,20 @@ def failed(generation: str, error: StreamwayError, delivered_until: int = 0) -> 
 def replay(
     request: common_pb2.GenerationRequest,
     answer: cache_pb2.CachedAnswer,
+    level: str,
     durability: common_pb2.Durability.ValueType = common_pb2.DURABILITY_OFF,
     allowance: common_pb2.Allowance | None = None,
 ) -> list[common_pb2.Event]:
-    """A stored answer as the events of a live one: same borders, positions that tile, usage marked as cached."""
+    """A stored answer as the events of a live one: same borders, positions that tile, usage marked as cached.
+
+    `level` is "exact" or "semantic".
+    """
     generation = request.generation
+    taken = accepted(request, route="cache", cache=level, durability=durability, allowance=allowance)
+    hit = common_pb2.CacheHit(entry=answer.entry, similarity=answer.similarity, age_s=answer.age_s)
+    taken.accepted.cache_hit.CopyFrom(hit)
     events = [
-        accepted(request, route="cache", cache="exact", durability=durability, allowance=allowance),
+        taken,
         common_pb2.Event(generation=generation, position=2, started=common_pb2.Started()),
     ]
     position = 2

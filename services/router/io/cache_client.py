@@ -34,6 +34,7 @@ class CacheClient:
         metrics: RouterMetrics,
         *,
         budget_s: float,
+        semantic_budget_s: float,
         poll_s: float,
     ) -> None:
         self._static = bool(addresses)
@@ -43,6 +44,7 @@ class CacheClient:
         self._clock = clock
         self._metrics = metrics
         self._budget_s = budget_s
+        self._semantic_budget_s = semantic_budget_s
         self._poll_s = poll_s
         self._links: dict[str, CacheLink] = {}
         for address in addresses if budget_s else ():
@@ -56,7 +58,9 @@ class CacheClient:
     async def lookup(self, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse | None:
         """See `AnswerCache`."""
         link = self._pick(request.tenant)
-        return await link.lookup(request, self._budget_s) if link is not None else None
+        semantic = request.cache == common_pb2.CACHE_POLICY_SEMANTIC
+        budget_s = self._semantic_budget_s if semantic else self._budget_s
+        return await link.lookup(request, budget_s, blamed=not semantic) if link is not None else None
 
     def store(self, request: common_pb2.GenerationRequest, events: Sequence[common_pb2.Event]) -> None:
         """See `AnswerCache`."""

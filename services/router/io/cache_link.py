@@ -50,8 +50,10 @@ class CacheLink:
         self.connected = False
         self._task = scope.spawn(self._run(), f"cache-{address}")
 
-    async def lookup(self, request: common_pb2.GenerationRequest, budget_s: float) -> cache_pb2.LookupResponse | None:
-        """The answer within `budget_s`, or None."""
+    async def lookup(
+        self, request: common_pb2.GenerationRequest, budget_s: float, *, blamed: bool
+    ) -> cache_pb2.LookupResponse | None:
+        """The answer within `budget_s`, or None. `blamed`: being late says that the cache is slow, not the question hard."""
         if not self._patience.allows(self._loop.time()):
             return None
         call = cache_pb2.ExchangeCall(lookup=cache_pb2.LookupRequest(request=request))
@@ -59,7 +61,7 @@ class CacheLink:
             return None
         future: asyncio.Future[cache_pb2.LookupResponse | None] = self._loop.create_future()
         self._lookups[call.id] = future
-        self._loop.call_later(budget_s, self._late, call.id, self._loop.time() + budget_s, budget_s / 4)
+        self._loop.call_later(budget_s, self._late, call.id, self._loop.time() + budget_s, budget_s / 4, blamed)
         try:
             return await future
         finally:
@@ -90,15 +92,15 @@ class CacheLink:
         self._wake.set()
         return True
 
-    def _late(self, id_: int, due: float, more_s: float) -> None:
+    def _late(self, id_: int, due: float, more_s: float, blamed: bool) -> None:
         future = self._lookups.get(id_)
         if future is None or future.done():
             return
         if more_s and self._loop.time() - due > more_s:
             # It is this loop that is late: the answer may be here already, unread.
-            self._loop.call_later(more_s, self._late, id_, due, 0.0)
+            self._loop.call_later(more_s, self._late, id_, due, 0.0, blamed)
             return
-        if more_s:
+        if more_s and blamed:
             self._patience.late(self._loop.time())
         future.set_result(None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from services.router.core import events
 from services.router.core.cacheable import qualifies
 from services.router.interfaces import AnswerCache, Ask, Opened, Opener
@@ -11,6 +13,8 @@ from services.router.metrics import RouterMetrics
 from streamway.errors import StoreUnavailable
 from streamway.v1 import cache_pb2, common_pb2
 from streamway.v1.cache_pb2 import CacheOutcome
+
+_HITS: Final = ("exact", "semantic")
 
 
 class Caching:
@@ -42,7 +46,7 @@ class Caching:
         found = await self._cache.lookup(ask.request)
         ask.cache = _state(found)
         self._metrics.cache_lookups.labels(ask.cache).inc()
-        if ask.cache == "exact" and found is not None and not ask.unwanted:
+        if ask.cache in _HITS and found is not None and not ask.unwanted:
             return await self._answer(ask, found.answer)
         ask.keep = ask.cache == "miss"
         return await self._inner.open(ask)
@@ -51,7 +55,7 @@ class Caching:
         """The answer goes into the channel before it is delivered, so that a resume finds it."""
         request = ask.request
         if request.durability != common_pb2.DURABILITY_OFF:
-            told = events.replay(request, answer, request.durability, ask.allowance)
+            told = events.replay(request, answer, ask.cache, request.durability, ask.allowance)
             try:
                 await self._journal.keep(request, told)
                 return Opened(told, None, durable=True)
@@ -59,7 +63,7 @@ class Caching:
                 if request.durability == common_pb2.DURABILITY_STRICT:
                     raise
         self._records.note_answered(request)
-        return Opened(events.replay(request, answer, allowance=ask.allowance), None)
+        return Opened(events.replay(request, answer, ask.cache, allowance=ask.allowance), None)
 
 
 def _state(found: cache_pb2.LookupResponse | None) -> str:
@@ -69,6 +73,8 @@ def _state(found: cache_pb2.LookupResponse | None) -> str:
     match found.outcome:
         case CacheOutcome.CACHE_OUTCOME_HIT_EXACT:
             return "exact"
+        case CacheOutcome.CACHE_OUTCOME_HIT_SEMANTIC:
+            return "semantic"
         case CacheOutcome.CACHE_OUTCOME_MISS:
             return "miss"
         case _:

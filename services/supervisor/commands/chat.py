@@ -92,7 +92,9 @@ class _Timing:
         if self.units > 1 and self.last > self.first:
             parts.append(f"{(self.units - 1) / (self.last - self.first):.1f} tokens/s")
         parts.append(f"{self.units} tokens")
-        return " · ".join([*parts, *([worker] if worker else []), *(["from the cache"] if cache == "exact" else [])])
+        return " · ".join(
+            [*parts, *([worker] if worker else []), *(["from the cache"] if cache in ("exact", "semantic") else [])]
+        )
 
 
 class Chat:

@@ -107,7 +107,7 @@ def test_absent_parameters_stay_absent() -> None:
         ({"priority": "high"}, "priority"),
         ({"priority": True}, "priority"),
         ({"deadline_ms": 0}, "deadline_ms"),
-        ({"cache": "semantic"}, "cache"),
+        ({"cache": "similar"}, "cache"),
         ({"durability": "firm"}, "durability"),
         ({"on_disconnect": "stay"}, "on_disconnect"),
         ({"params": {"temperature": 2.1}}, "params.temperature"),

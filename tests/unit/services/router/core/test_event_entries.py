@@ -26,7 +26,7 @@ def test_an_answer_from_the_cache_is_a_whole_channel_without_an_engine_call() ->
     answer = cache_pb2.CachedAnswer(finish_reason="stop", usage=common_pb2.Usage(completion_tokens=3))
     answer.events.add(token=common_pb2.Token(text="a", units=1))
     answer.events.add(token=common_pb2.Token(text="bc", units=2))
-    told = replay(REQUEST, answer, common_pb2.DURABILITY_RELAXED)
+    told = replay(REQUEST, answer, "exact", common_pb2.DURABILITY_RELAXED)
     entries = entries_of(told)
     assert [(entry.kind, entry.epoch, entry.first, entry.last) for entry in entries] == [
         (Kind.ACCEPTED, 0, 1, 1),

@@ -23,7 +23,7 @@ def test_a_stored_answer_is_replayed_with_tiling_positions_and_cached_usage() ->
         finish_reason="stop",
         usage=common_pb2.Usage(prompt_tokens=4, completion_tokens=5),
     )
-    events = replay(request, answer)
+    events = replay(request, answer, "exact")
     assert [event.WhichOneof("event") for event in events] == [
         "accepted",
         "started",

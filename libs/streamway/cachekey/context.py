@@ -1,0 +1,40 @@
+"""What a question is asked in: everything of a request but the words of its last turn.
+
+Only requests with an equal context may share an answer by likeness: the same tenant, model, system prompt, turns before, sampling
+and response format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+from streamway.cachekey.canonical import encode
+from streamway.cachekey.key import VERSION
+
+_CONTEXT: Final = b"context"
+
+
+def question_of(form: dict[str, Any]) -> str:
+    """The text of the last turn, if a user wrote it and it is nothing but text; else empty. `form` is from `canonical_form`."""
+    messages = form.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if not isinstance(last, dict) or last.get("role") != "user":
+        return ""
+    content = last.get("content")
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        part = content[0]
+        content = part.get("text") if part.get("type") == "text" else None
+    return content if isinstance(content, str) else ""
+
+
+def context_key(tenant: str, model: str, encoder: str, form: dict[str, Any]) -> bytes:
+    """32 bytes: the partition of a request that has a question. `encoder` names the vectors it is compared by.
+
+    What the last turn has beside its text, as a name, stays in. Raises NotCanonical.
+    """
+    *before, last = form["messages"]
+    rest = {name: value for name, value in last.items() if name != "content"}
+    context = {**form, "messages": [*before, rest]}
+    told = encode(tenant) + encode(model) + encode(encoder) + encode(context)
+    return hashlib.blake2b(VERSION + _CONTEXT + told, digest_size=32).digest()

@@ -1,0 +1,1 @@
+"""Answers by likeness: vectors by partition, and whose they are."""

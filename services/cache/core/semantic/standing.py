@@ -1,0 +1,117 @@
+"""What the semantic level knows of a tenant: its threshold, its wrong answers, its verifier, and what came of its questions."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.cache.core.decide import Comparison, Decision, Outcome, Policy
+from services.cache.core.labels import Label
+from services.cache.core.semantic.options import SemanticOptions
+from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold
+from services.cache.core.verifier import FeatureVerifier
+from services.cache.core.vetoes.chain import Chain
+from services.cache.core.wrong_hits import WrongHits
+
+# Tenants beyond so many begin anew when they come back.
+_MOST_TENANTS: Final = 4096
+# Labels between two fits of a verifier.
+_FIT_EVERY: Final = 50
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What came of the questions of a tenant. `refused` counts near questions by the rule that refused them."""
+
+    asked: int = 0
+    hits: int = 0
+    audits: int = 0
+    compared: int = 0
+    wrong: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class Standing:
+    """One tenant's."""
+
+    def __init__(self, options: SemanticOptions, total: Ledger) -> None:
+        self._options = options
+        self._total = total
+        self._chain = Chain(options.disabled)
+        start = START_MULTILINGUAL if options.multilingual else START
+        self._pooled = PooledThreshold(Budget(wrong=options.budget, start=start))
+        self._fixed = Threshold(options.threshold, "configured") if options.threshold is not None else None
+        self._unlearned = 0
+        self.wrong_hits = WrongHits()
+        self.verifier = FeatureVerifier()
+        self.ledger = Ledger()
+
+    @property
+    def threshold(self) -> Threshold:
+        """In force."""
+        return self._fixed or self._pooled.threshold
+
+    @property
+    def policy(self) -> Policy:
+        """What the next decision goes by."""
+        options = self._options
+        return Policy(
+            self._chain,
+            self.threshold,
+            self.wrong_hits,
+            audit_share=options.audit_share,
+            compare_share=options.compare_share,
+            shadow=options.shadow,
+        )
+
+    def decided(self, decision: Decision) -> None:
+        """A question has been decided."""
+        self._pooled.request()
+        for ledger in (self.ledger, self._total):
+            ledger.asked += 1
+            ledger.hits += decision.outcome is Outcome.SERVE
+            ledger.audits += decision.outcome is Outcome.AUDIT
+            ledger.refused.update(each.findings[0].rule for each in decision.judged if each.reason == "refused")
+
+    def compared(self, comparison: Comparison, right: bool) -> None:
+        """The fresh answer was compared with an entry's."""
+        for ledger in (self.ledger, self._total):
+            ledger.compared += 1
+            ledger.wrong += not right
+        label = comparison.label(right)
+        if label.row is not None:
+            self._unlearned += 1
+            if label.probability is None:
+                label.probability = self.verifier.estimate_of(label.row)
+        self._pooled.add(label)
+
+    def lesson(self) -> tuple[Label, ...] | None:
+        """What a new verifier is to be made from, when there is enough that is new."""
+        if self._unlearned < _FIT_EVERY:
+            return None
+        self._unlearned = 0
+        return self._pooled.labels
+
+
+class Standings:
+    """Of all tenants, the longest unused forgotten first."""
+
+    def __init__(self, options: SemanticOptions) -> None:
+        self.total = Ledger()
+        self._options = options
+        self._tenants: OrderedDict[str, Standing] = OrderedDict()
+
+    def of(self, tenant: str) -> Standing:
+        """A tenant's; a new one for one that was never here."""
+        standing = self._tenants.get(tenant)
+        if standing is None:
+            standing = self._tenants[tenant] = Standing(self._options, self.total)
+            if len(self._tenants) > _MOST_TENANTS:
+                self._tenants.popitem(last=False)
+        self._tenants.move_to_end(tenant)
+        return standing
+
+    def known(self, tenant: str) -> Standing | None:
+        """A tenant's, if it was here."""
+        return self._tenants.get(tenant)

@@ -1,0 +1,214 @@
+"""The semantic level: which entry answers a question that was put in other words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import structlog
+import xxhash
+
+from services.cache.core.decide import (
+    MOST_CANDIDATES,
+    Asked,
+    Candidate,
+    Comparison,
+    Decision,
+    Outcome,
+    decide,
+)
+from services.cache.core.query import Query
+from services.cache.core.recent import Recent
+from services.cache.core.semantic.options import SemanticOptions
+from services.cache.core.semantic.partitions import Partitions, cost_bytes
+from services.cache.core.semantic.standing import Standing, Standings
+from services.cache.core.semantic.unsuited import unsuited
+from services.cache.core.verifier import FeatureVerifier, Opinion
+from services.cache.core.vetoes.text import Text
+from services.cache.interfaces import Vector
+from services.cache.io.encoding import Encoding
+from services.cache.io.judge import Judge
+from services.cache.io.verifying import ask
+
+_log = structlog.get_logger("cache")
+
+# Texts whose vector and analysis are kept: a question that missed is stored a moment later, and popular ones come again.
+_REMEMBERED: Final = 2048
+# Questions whose fresh answer is waited for, and entries whose last question is known.
+_MOST_AWAITED: Final = 4096
+
+
+class Found(NamedTuple):
+    """An entry that answers, and how alike the questions are."""
+
+    entry: str
+    similarity: float
+
+
+class _Awaited(NamedTuple):
+    """A question whose fresh answer is compared with those of entries. `audit`: the first one would have been served."""
+
+    question: bytes
+    audit: bool
+    comparisons: tuple[Comparison, ...]
+
+
+class Likeness:
+    """Finds, learns from what was found, and remembers.
+
+    What the encoder does not give in `timeout_s` is a miss, and is not indexed. `stored` gives the text of an entry's answer, and
+    the question it belongs to; None for one that has gone. `evict` removes an entry.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        judge: Judge,
+        options: SemanticOptions,
+        stored: Callable[[str, str], str | None],
+        evict: Callable[[str, str], object],
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._encoding = encoding
+        self._judge = judge
+        self._stored = stored
+        self._evict = evict
+        self._timeout_s = timeout_s
+        self._partitions = Partitions()
+        self._standings = Standings(options)
+        self._vectors: Recent[str, Vector] = Recent(_REMEMBERED)
+        self._texts: Recent[str, Text] = Recent(_REMEMBERED)
+        self._awaited: Recent[tuple[str, bytes], _Awaited] = Recent(_MOST_AWAITED)
+        self._served: Recent[str, tuple[bytes, float]] = Recent(_MOST_AWAITED)
+
+    @property
+    def encoding(self) -> Encoding:
+        """What it compares by."""
+        return self._encoding
+
+    @property
+    def standings(self) -> Standings:
+        """What it knows of its tenants."""
+        return self._standings
+
+    @property
+    def partitions(self) -> Partitions:
+        """What it can find."""
+        return self._partitions
+
+    def cost_bytes(self, query: Query) -> int:
+        """What an entry will take here; 0 for one that is not indexed."""
+        if not query.semantic or self._encoding.refused or unsuited(query.question):
+            return 0
+        return cost_bytes(query.question, self._encoding.dims)
+
+    async def find(self, query: Query) -> Found | None:
+        """An entry for a question that means the same, in the same context."""
+        decision = await self.decide(query)
+        if decision is None:
+            return None
+        self._standings.of(query.tenant).decided(decision)
+        question = _key(query.question)
+        if decision.compare:
+            awaited = _Awaited(question, decision.outcome is Outcome.AUDIT, decision.compare)
+            self._awaited.put((query.tenant, query.key), awaited)
+        if decision.outcome is not Outcome.SERVE or decision.entry is None:
+            return None
+        self._served.put(decision.entry, (question, decision.similarity))
+        return Found(decision.entry, decision.similarity)
+
+    async def decide(self, query: Query) -> Decision | None:
+        """What `find` would do, without doing it; None for a question that is not compared."""
+        question = query.question
+        if unsuited(question) or (vector := await self._vector(question)) is None:
+            return None
+        near = self._partitions.nearest(query.partition(self._encoding.name), vector, MOST_CANDIDATES)
+        candidates = [
+            Candidate(each.entry, _key(each.question), self._text(each.question), each.similarity) for each in near
+        ]
+        asked = Asked(_key(question), self._text(question), _draw(query.request))
+        standing = self._standings.of(query.tenant)
+        return await self._with_opinions(candidates, asked, standing)
+
+    async def add(self, query: Query, entry: str, alive: Callable[[], bool]) -> None:
+        """Makes an entry findable, if it is still there once its vector is."""
+        question = query.question
+        if unsuited(question) or (vector := await self._vector(question)) is None:
+            return
+        if alive():
+            self._partitions.add(query.partition(self._encoding.name), entry, question, vector)
+
+    async def learn(self, query: Query, fresh: str) -> None:
+        """Compares a fresh answer with those that it was drawn for."""
+        awaited = self._awaited.pop((query.tenant, query.key))
+        if awaited is None:
+            return
+        standing = self._standings.of(query.tenant)
+        for comparison in awaited.comparisons:
+            place = self._partitions.question(comparison.entry)
+            stored = self._stored(query.tenant, comparison.entry)
+            right = await self._judge.same(fresh, stored) if stored is not None else None
+            if right is None or place is None:
+                continue
+            standing.compared(comparison, right)
+            if awaited.audit and not right:
+                self._wrong(query.tenant, comparison.entry, awaited.question, _key(place), comparison.similarity)
+        lesson = standing.lesson()
+        if lesson is not None:
+            # A new one in its place: the old one goes on deciding while this one learns.
+            verifier = FeatureVerifier()
+            if await asyncio.to_thread(verifier.fit, lesson):
+                standing.verifier = verifier
+
+    def complain(self, tenant: str, entry: str) -> bool:
+        """Somebody says that the last answer from an entry was wrong. False for one that answered no other question."""
+        served, question = self._served.get(entry), self._partitions.question(entry)
+        if served is None or question is None:
+            return False
+        self._wrong(tenant, entry, served[0], _key(question), served[1])
+        return True
+
+    def forget(self, entry: str) -> None:
+        """The entry is gone."""
+        self._partitions.remove(entry)
+        self._served.pop(entry)
+
+    def _wrong(self, tenant: str, entry: str, asked: bytes, stored: bytes, similarity: float) -> None:
+        follows = self._standings.of(tenant).wrong_hits.report(entry, asked, stored, similarity)
+        _log.info("wrong_answer", entry=entry, floor=round(follows.floor, 4), evicted=follows.evict)
+        if follows.evict:
+            self._evict(tenant, entry)
+
+    async def _with_opinions(self, candidates: list[Candidate], asked: Asked, standing: Standing) -> Decision:
+        opinions: dict[str, Opinion] = {}
+        decision = decide(candidates, asked, standing.policy, opinions)
+        while decision.outcome is Outcome.VERIFY and decision.pair is not None and decision.entry is not None:
+            opinions[decision.entry] = await ask(standing.verifier, decision.pair, self._timeout_s)
+            decision = decide(candidates, asked, standing.policy, opinions)
+        return decision
+
+    def _text(self, question: str) -> Text:
+        return self._texts.get(question) or self._texts.put(question, Text(question))
+
+    async def _vector(self, question: str) -> Vector | None:
+        vector = self._vectors.get(question)
+        if vector is None:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    vector = await self._encoding.encode(question)
+            except TimeoutError:
+                return None
+            if vector is not None:
+                self._vectors.put(question, vector)
+        return vector
+
+
+def _key(question: str) -> bytes:
+    return xxhash.xxh3_128_digest(question.encode())
+
+
+def _draw(request: str) -> float:
+    """In [0, 1), the same for the same request: a decision can be replayed."""
+    return xxhash.xxh3_64_intdigest(request.encode()) / 2**64

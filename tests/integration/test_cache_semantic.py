@@ -1,0 +1,222 @@
+"""The semantic level over a real channel with the bundled encoder: what it serves, what it refuses, what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from redis.asyncio import Redis
+
+from services.cache.app import CacheApp
+from services.cache.settings import CacheSettings
+from streamway.config import SharedSettings
+from streamway.rpc import open_channel
+from streamway.rpc.channel import MESH_TOKEN_KEY
+from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
+from tests.support.adapter_world import eventually
+from tests.support.valkey_server import ValkeyServer
+from tests.unit.services.cache.requests import answer, typed
+
+EXACT, ALIKE = cache_pb2.CACHE_OUTCOME_HIT_EXACT, cache_pb2.CACHE_OUTCOME_HIT_SEMANTIC
+MISS = cache_pb2.CACHE_OUTCOME_MISS
+# Ids are drawn by: with these none is audited, none compared.
+QUIET = {"semantic_threshold": 0.92, "semantic_audit_share": 0.001, "semantic_compare_share": 0.001}
+
+
+@pytest.fixture
+async def start(valkey: Redis, valkey_server: ValkeyServer) -> AsyncIterator[Any]:
+    stack: list[Any] = []
+
+    async def make(shared: dict[str, Any] | None = None, **settings: Any) -> Any:
+        common = SharedSettings(valkey_url=SecretStr(valkey_server.url), **(shared or {}))
+        values = {**QUIET, **settings}
+        app = CacheApp(CacheSettings(port=0, operations_port=0, encoder_timeout_s=5.0, **values), common)
+        await app.start()
+        channel = open_channel(app.address, common)
+        stack.extend((app, channel))
+        return cache_pb2_grpc.CacheServiceStub(channel)
+
+    yield make
+    for each in reversed(stack):
+        await each.close()
+
+
+def asks(text: str, generation: str = "g", **more: Any) -> common_pb2.GenerationRequest:
+    request = typed(text, cache=common_pb2.CACHE_POLICY_SEMANTIC, generation=generation, **more)
+    assert isinstance(request, common_pb2.GenerationRequest)
+    return request
+
+
+async def keep(stub: Any, request: common_pb2.GenerationRequest, *texts: str) -> str:
+    """Stores an answer; gives the entry once it can be found by likeness."""
+    stored = await stub.Store(cache_pb2.StoreRequest(request=request, events=answer(*texts)))
+    assert stored.entry, stored.refused
+    other = common_pb2.GenerationRequest()
+    other.CopyFrom(request)
+    # In another case it is the nearest question, and not the same request.
+    other.messages[-1].content = request.messages[-1].content.upper() + " "
+
+    async def found() -> bool:
+        explained = await stub.Explain(cache_pb2.ExplainRequest(request=other))
+        return stored.entry in {each.entry for each in explained.candidates}
+
+    await eventually(found, True)
+    return str(stored.entry)
+
+
+async def look(stub: Any, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse:
+    found: cache_pb2.LookupResponse = await stub.Lookup(cache_pb2.LookupRequest(request=request))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stored", "same", "other"),
+    [
+        ("如何重置密码", "忘记密码怎么办", "如何修改邮箱"),
+        ("How do I reset my password?", "How can I reset my password?", "How do I change my email address?"),
+    ],
+)
+async def test_h3_a_paraphrase_hits_and_another_question_does_not(
+    start: Any, stored: str, same: str, other: str
+) -> None:
+    stub = await start()
+    entry = await keep(stub, asks(stored), "Click ", "the link.")
+    found = await look(stub, asks(same))
+    assert found.outcome == ALIKE
+    assert (found.answer.entry, found.answer.finish_reason) == (entry, "stop")
+    assert [event.token.text for event in found.answer.events] == ["Click ", "the link."]
+    assert 0.92 <= found.answer.similarity < 1
+    assert (await look(stub, asks(other))).outcome == MISS
+    exact = await look(stub, asks(stored))
+    assert (exact.outcome, exact.answer.similarity) == (EXACT, 1.0)
+
+
+async def test_h3_only_who_asks_for_likeness_gets_it(start: Any) -> None:
+    stub = await start()
+    await keep(stub, asks("How do I reset my password?"), "So.")
+    request = asks("How can I reset my password?")
+    assert (await look(stub, request)).outcome == ALIKE
+    request.cache = common_pb2.CACHE_POLICY_EXACT
+    assert (await look(stub, request)).outcome == MISS
+
+
+async def test_h1_the_context_must_be_the_same(start: Any) -> None:
+    stub = await start()
+    await keep(stub, asks("How do I reset my password?"), "So.")
+    again = "How can I reset my password?"
+    as_pirate = asks(again)
+    as_pirate.messages.insert(0, common_pb2.Message(role="system", content="You are a pirate."))
+    seeded = asks(again, sampling=common_pb2.Sampling(temperature=0, seed=1))
+    for request in (asks(again, model="n"), seeded, as_pirate):
+        assert (await look(stub, request)).outcome == MISS
+    assert (await look(stub, asks(again))).outcome == ALIKE
+
+
+async def test_h1_tenants_never_share_and_a_claim_is_believed_only_with_the_mesh_token(start: Any) -> None:
+    stub = await start(shared={"mesh_token": "x" * 32})
+    mesh = ((MESH_TOKEN_KEY, "x" * 32),)
+    again = cache_pb2.LookupRequest(request=asks("How can I reset my password?", tenant="a"))
+    request = asks("How do I reset my password?", tenant="a")
+    await stub.Store(cache_pb2.StoreRequest(request=request, events=answer("So.")), metadata=mesh)
+
+    async def outcome(tenant: str) -> int:
+        again.request.tenant = tenant
+        return int((await stub.Lookup(again, metadata=mesh)).outcome)
+
+    await eventually(lambda: outcome("a"), ALIKE)
+    assert await outcome("b") == MISS
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "rule"),
+    [
+        ("How do I enable notifications?", "How do I disable notifications?", "antonyms"),
+        ("How do I book 2 rooms?", "How do I book 3 rooms?", "numbers"),
+        ("Can I pay by card?", "Can't I pay by card?", "negation"),
+        ("如何开启通知？", "如何关闭通知？", "antonyms"),
+        ("How do I reset my password?", "如何重置我的登录密码？", "script"),
+    ],
+)
+async def test_h2_a_near_question_with_another_meaning_is_refused_by_a_rule(
+    start: Any, stored: str, asked: str, rule: str
+) -> None:
+    stub = await start(semantic_threshold=0.6)
+    await keep(stub, asks(stored), "So.")
+    assert (await look(stub, asks(asked))).outcome == MISS
+    explained = await stub.Explain(cache_pb2.ExplainRequest(request=asks(asked)))
+    assert explained.outcome == "miss"
+    assert explained.candidates[0].reason == "refused"
+    assert explained.candidates[0].findings[0].rule == rule
+    stats = await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))
+    assert dict(stats.semantic.refused) == {rule: 1}
+
+
+async def test_h6_an_audit_goes_to_a_worker_and_a_wrong_answer_raises_the_floor(start: Any) -> None:
+    stub = await start(semantic_audit_share=1.0, semantic_compare_share=1.0)
+    entry = await keep(stub, asks("How do I reset my password?"), "Click the link.")
+    request = asks("How can I reset my password?")
+    assert (await look(stub, request)).outcome == MISS
+    fresh = await stub.Store(cache_pb2.StoreRequest(request=request, events=answer("Never do this.")))
+    await eventually(lambda: _compared(stub), 1)
+    stats = (await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))).semantic
+    assert (stats.asked, stats.audits, stats.hits, stats.wrong) == (1, 1, 0, 1)
+    await stub.Invalidate(cache_pb2.InvalidateRequest(entry=fresh.entry))
+    explained = await stub.Explain(cache_pb2.ExplainRequest(request=request))
+    assert [(each.entry, each.reason) for each in explained.candidates] == [(entry, "below_entry_floor")]
+
+
+async def _compared(stub: Any) -> int:
+    return int((await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))).semantic.compared)
+
+
+async def test_h6_a_complaint_raises_the_floor_and_the_second_one_evicts(start: Any) -> None:
+    stub = await start(semantic_threshold=0.9)
+    entry = await keep(stub, asks("How do I reset my password?"), "So.")
+    first = await look(stub, asks("How can I reset my password?"))
+    assert first.outcome == ALIKE
+    complaint = cache_pb2.FeedbackRequest(entry=entry, good=False)
+    assert (await stub.Feedback(complaint)).known
+    # It answers its own question still, but no longer that one.
+    assert (await look(stub, asks("How do I reset my password?"))).outcome == EXACT
+    assert (await look(stub, asks("How can I reset my password?"))).outcome == MISS
+    explained = await stub.Explain(cache_pb2.ExplainRequest(request=asks("How can I reset my password?")))
+    assert explained.candidates[0].reason == "below_entry_floor"
+
+
+async def test_shadow_serves_nothing_and_counts(start: Any) -> None:
+    stub = await start(semantic_shadow=True, semantic_compare_share=1.0)
+    await keep(stub, asks("How do I reset my password?"), "So.")
+    request = asks("How can I reset my password?")
+    assert (await look(stub, request)).outcome == MISS
+    await stub.Store(cache_pb2.StoreRequest(request=request, events=answer("So.")))
+    await eventually(lambda: _compared(stub), 1)
+    stats = (await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))).semantic
+    assert (stats.wrong, stats.hits) == (0, 0)
+
+
+@pytest.mark.parametrize("question", ["What is the weather like?", "Where is my order?", "x" * 100_000, " "])
+async def test_h6_what_is_not_compared_is_neither_found_nor_indexed(start: Any, question: str) -> None:
+    stub = await start()
+    await stub.Store(cache_pb2.StoreRequest(request=asks(question), events=answer("So.")))
+    assert (await look(stub, asks(question))).outcome == EXACT
+    explained = await stub.Explain(cache_pb2.ExplainRequest(request=asks(question + " ")))
+    assert (explained.outcome, explained.reason) == ("miss", "not_compared")
+
+
+async def test_without_an_encoder_semantic_is_exact(start: Any) -> None:
+    stub = await start(encoder="off")
+    stored = await stub.Store(cache_pb2.StoreRequest(request=asks("How?"), events=answer("So.")))
+    assert stored.entry
+    assert (await look(stub, asks("How?"))).outcome == EXACT
+    assert (await look(stub, asks("How so?"))).outcome == MISS
+    explained = await stub.Explain(cache_pb2.ExplainRequest(request=asks("How so?")))
+    assert explained.reason == "no_encoder"
+
+
+async def test_an_encoder_that_is_away_costs_likeness_only(start: Any) -> None:
+    stub = await start(encoder="http://127.0.0.1:1/v1", encoder_model="e5")
+    await stub.Store(cache_pb2.StoreRequest(request=asks("How?"), events=answer("So.")))
+    assert (await look(stub, asks("How?"))).outcome == EXACT
+    assert (await look(stub, asks("How so?"))).outcome == MISS
