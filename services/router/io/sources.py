@@ -39,12 +39,14 @@ class LeaseSource:
         return await _answered(self._link, self._read)
 
     async def _read(self, session: Session) -> list[Worker]:
-        polled_ms = self._clock.unix() * 1000
-        found = await session.call("ZRANGEBYSCORE", keys.lease_index("worker"), int(polled_ms), "+inf")
+        now_ms = int(self._clock.unix() * 1000)
+        found = await session.call("ZRANGEBYSCORE", keys.lease_index("worker"), now_ms, "+inf")
         ids: list[str] = [id_.decode() for id_ in found]
         workers: list[Worker] = []
         for start in range(0, len(ids), PART):
             part = ids[start : start + PART]
+            # What is dispatched after this is not in the lengths that are asked for now.
+            polled_ms = self._clock.unix() * 1000
             leases: list[Any] = []
             for id_ in part:
                 session.send(("HGETALL", keys.lease("worker", id_)), leases.append)
