@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -33,7 +33,8 @@ Each setting can be given in four places; the first that has it wins:
    names below without the prefix, in lower case;
 4. the default.
 
-Lists are JSON on the command line and in the environment. A misspelt variable, section or name stops the start and says
+Lists are JSON on the command line and in the environment. A variable with two underscores in the middle is one of a group, in
+`streamway.yaml` a mapping: `limit: {floor: 4}` for `…LIMIT__FLOOR`. A misspelt variable, section or name stops the start and says
 what was meant. `streamway config check` and `streamway config show` print the effective values, secrets masked.
 """
 
@@ -93,10 +94,18 @@ def configuration() -> str:
         parts.append(f"\n## {kind.section}: `{kind.prefix()}…`\n")
         parts.append(f"{(inspect.getdoc(kind) or '').splitlines()[0]}\n")
         parts.append("| variable | type | default | meaning |\n|---|---|---|---|")
-        for name, field in kind.model_fields.items():
-            variable = f"{kind.prefix()}{name}".upper()
-            parts.append(f"| `{variable}` | {_type(field)} | {_default(field)} | {_cell(field.description or '')} |")
+        parts += _rows(kind, kind.prefix(), kind.model_config.get("env_nested_delimiter") or "")
     return "\n".join(parts) + "\n"
+
+
+def _rows(kind: type[BaseModel], prefix: str, delimiter: str) -> Iterator[str]:
+    """A row for each field; a group of settings has one for each of its own."""
+    for name, field in kind.model_fields.items():
+        variable, group = f"{prefix}{name}".upper(), field.annotation
+        if delimiter and inspect.isclass(group) and issubclass(group, BaseModel):
+            yield from _rows(group, f"{variable}{delimiter}", delimiter)
+        else:
+            yield f"| `{variable}` | {_type(field)} | {_default(field)} | {_cell(field.description or '')} |"
 
 
 def errors() -> str:

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 from redis.exceptions import RedisError
 
+from services.inference_adapter.core.concurrency import Concurrency
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.kv_pressure import KVPressure
 from services.inference_adapter.core.memory import Memory
@@ -37,8 +38,10 @@ from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.io.generation import Workplace
 from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.lane_loop import LaneLoop
+from services.inference_adapter.io.limiting import Limiting
 from services.inference_adapter.io.peers import Peers
 from services.inference_adapter.io.registration import Registration
+from services.inference_adapter.io.routers import Routers
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.servicer import InferenceServicer
@@ -50,6 +53,7 @@ from streamway.lanes import LaneReader, own_lanes, pool_lanes
 from streamway.memory import MemoryWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
+from streamway.runtime.cpu import CpuMeter
 from streamway.runtime.ids import new_epoch
 from streamway.runtime.tasks import TaskScope
 from streamway.telemetry import tracing
@@ -190,6 +194,8 @@ class Adapter:
         flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
         self._stack.callback(flusher.close)
         self._turns = make_turns(settings, valkey, self._backend, clock, metrics, self._warmable)
+        info = self._backend.info()
+        concurrency = Concurrency(settings.limit, info.slots, clock.monotonic(), elastic=info.elastic)
         place = Workplace(
             settings.worker,
             self._backend,
@@ -198,12 +204,13 @@ class Adapter:
             clock,
             metrics,
             self._pace,
+            concurrency,
             new_epoch,
             settings.flush_units,
             settings.silence_limits(),
             self._turns,
         )
-        window = window_of(settings, self._backend.info().slots)
+        window = window_of(settings, concurrency.limit)
         lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
         pool = LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models()))
         self._books = Books(valkey, lanes)
@@ -244,10 +251,12 @@ class Adapter:
             name=settings.worker,
             task_lease_s=settings.task_lease_s,
         )
+        routers = Routers(valkey, clock)
         self._reclaimer = FallbackReclaimer(
             valkey,
             link,
             Peers(valkey, clock, settings.worker),
+            routers,
             clock,
             settings.worker,
             self._models,
@@ -264,6 +273,14 @@ class Adapter:
             self._worker.crowd,
         )
         self._direct_quota = DirectQuota(link)
+        self._limiting = Limiting(
+            concurrency,
+            self._worker,
+            CpuMeter(),
+            metrics,
+            kv_used=lambda: self._monitor.load.kv_used,
+            mesh_generations=routers.generations,
+        )
         limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
         self._servicer = InferenceServicer(
             settings.worker,
@@ -297,6 +314,9 @@ class Adapter:
             "streamway_slot_ms", "Milliseconds a generation holds a slot of late.", lambda: self._pace.slot_ms
         )
         metrics.gauge("streamway_running", "Generations the engine works on.", lambda: window.running)
+        metrics.gauge(
+            "streamway_concurrency_limit", "Generations the engine gets at a time, at most.", lambda: window.slots
+        )
         metrics.gauge("streamway_queued", "Tasks in the window that wait for a slot.", lambda: window.waiting)
         metrics.gauge("streamway_window_free", "Tasks that may still be taken.", lambda: window.free)
         metrics.gauge("streamway_memory_bytes", "Bytes of events kept for late readers.", lambda: memory.bytes)
@@ -335,6 +355,7 @@ class Adapter:
             "address": self._settings.advertise or self.address,
             "models": json.dumps(models),
             "slots": str(info.slots),
+            "limit": str(window.slots),
             "running": str(window.running),
             "queued": str(window.waiting),
             "window_free": str(window.free),
@@ -376,6 +397,7 @@ class Adapter:
         while True:
             await asyncio.sleep(_TICK_S)
             self._worker.tick()
+            self._limiting.tick(self._clock.monotonic())
             self._directory.tick()
 
 

@@ -24,13 +24,17 @@ class EngineModel:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine is. `slots` is how many generations it runs side by side; `pid` 0: not started by us."""
+    """What an engine is. `slots` is how many generations it runs side by side; `pid` 0: not started by us.
+
+    `elastic`: nobody has said how many, so `slots` is a guess; it takes more and orders them by itself.
+    """
 
     kind: str
     address: str
     models: tuple[EngineModel, ...]
     slots: int
     pid: int = 0
+    elastic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

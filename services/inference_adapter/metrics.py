@@ -40,6 +40,12 @@ class AdapterMetrics:
         self.degraded = Counter(
             "streamway_tasks_degraded", "Tasks that waited too long here and went back to the pool.", registry=registry
         )
+        self.limit_moves = Counter(
+            "streamway_concurrency_moves",
+            "Changes of the concurrency limit, by direction and reason: first_token, cpu, room.",
+            ["direction", "reason"],
+            registry=registry,
+        )
         self.not_durable = Counter(
             "streamway_not_durable", "Times that a generation went on without a silent store.", registry=registry
         )

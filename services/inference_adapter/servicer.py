@@ -113,6 +113,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             prefill_ms=self._pace.prefill_ms,
             slot_ms=self._pace.slot_ms,
             kv_full=self._monitor.kv_full,
+            limit=window.slots,
         )
 
     async def _checked(

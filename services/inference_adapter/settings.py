@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.core.concurrency import LimitRule
 from services.inference_adapter.core.silence import SilenceLimits
 from streamway.config import ServiceSettings
 from streamway.simulation.settings import SimulationSettings
@@ -79,6 +80,9 @@ class AdapterSettings(ServiceSettings):
         ge=0,
         le=65535,
         description="Most that this grows to by itself when slots stand idle while lanes hold work; below it: it never grows.",
+    )
+    limit: LimitRule = Field(
+        default_factory=LimitRule, description="How many generations the engine gets at a time moves with this."
     )
     degrade_after_s: float = Field(
         default=30.0,

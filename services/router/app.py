@@ -373,7 +373,11 @@ class RouterApp:
         return self.address if self._settings.relays else ""
 
     def _lease_fields(self) -> dict[str, str]:
-        return {"address": self.address, "draining": "1" if self._draining else "0"}
+        return {
+            "address": self.address,
+            "draining": "1" if self._draining else "0",
+            "generations": str(self.in_flight),
+        }
 
     def _ready(self) -> str:
         if self._draining:

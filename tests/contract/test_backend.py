@@ -106,6 +106,20 @@ async def test_info_names_model_slots_and_context(engine: Engine) -> None:
     assert info.models[0].name == ("simulated" if engine.simulated else "smollm2-135m-instruct")
     assert info.models[0].context_tokens == (4096 if engine.simulated else 1024)
     assert (info.pid > 0) != engine.simulated
+    assert not info.elastic, "its slots are known"
+
+
+async def test_where_nobody_says_how_many_slots_an_engine_has_the_number_is_a_guess() -> None:
+    server = EngineServer(SIMULATION)
+    await server.start()
+    backend = make_backend(BackendOptions(kind="openai_http", url=server.address), "w-1")
+    try:
+        await backend.start()
+        info = backend.info()
+        assert (info.slots, info.elastic) == (64, True)
+    finally:
+        await backend.close()
+        await server.close()
 
 
 async def test_an_answer_comes_in_order_and_ends_once(engine: Engine) -> None:

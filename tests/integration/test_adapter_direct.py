@@ -222,6 +222,7 @@ async def test_load_and_lease_say_what_the_worker_is_and_does(valkey: Redis, val
         fields = await lease()
         assert fields["address"] == adapter.address
         assert json.loads(fields["models"]) == [{"name": "scripted", "context_tokens": 1000, "first_token_ms": 0.0}]
+        assert (load.limit, fields["limit"]) == (1, "1")
         assert (fields["slots"], fields["queued"], fields["window_free"]) == ("1", "1", "1")
         assert (fields["draining"], fields["healthy"], fields["kv_used"]) == ("0", "1", "0.2500")
         assert int(fields["load_tokens"]) == 2 * (100 + 256)

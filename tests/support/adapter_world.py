@@ -13,6 +13,7 @@ import grpc.aio
 from redis.asyncio import Redis
 
 from services.inference_adapter.app import Adapter
+from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings
 from streamway.journal import Entry, Kind, encode_events
@@ -21,14 +22,13 @@ from streamway.rpc.options import client_options
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 from streamway.valkey import keys
-from tests.support.scripted_engine import ScriptedEngine
 
 WORKER = "adapter-t"
 
 
 @asynccontextmanager
 async def running_adapter(
-    url: str, engine: ScriptedEngine, *, shared: dict[str, Any] | None = None, **settings: Any
+    url: str, engine: Backend, *, shared: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Adapter]:
     """Starts a worker on free ports; closes it without a drain."""
     adapter = make_adapter(url, engine, shared=shared, **settings)
@@ -39,7 +39,7 @@ async def running_adapter(
         await adapter.close()
 
 
-def make_adapter(url: str, engine: ScriptedEngine, *, shared: dict[str, Any] | None = None, **settings: Any) -> Adapter:
+def make_adapter(url: str, engine: Backend, *, shared: dict[str, Any] | None = None, **settings: Any) -> Adapter:
     values = {"worker": WORKER, "port": 0, "operations_port": 0, **settings}
     return Adapter(AdapterSettings(**values), SharedSettings(valkey_url=url, **(shared or {})), engine)
 

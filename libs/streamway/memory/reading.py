@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from streamway.runtime.cgroups import folders, text_of
 
 # Version 1 says "no limit" as a number near the largest there is.
 _NO_LIMIT = 1 << 60
+# By version: what is used, the limit, and what of the used can be dropped.
+_FILES: Final = {
+    1: ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
+    2: ("memory.current", "memory.max", "inactive_file"),
+}
 
 
 class Memory(NamedTuple):
@@ -31,7 +38,7 @@ def read_memory(root: Path = Path("/")) -> Memory:
 
 def _machine(path: Path) -> Memory:
     fields: dict[str, int] = {}
-    for line in _text(path).splitlines():
+    for line in text_of(path).splitlines():
         name, _, rest = line.partition(":")
         number = rest.split()
         if number and number[0].isdecimal():
@@ -42,34 +49,17 @@ def _machine(path: Path) -> Memory:
 
 def _groups(root: Path) -> Iterator[Memory]:
     """Every level above this process, of either version."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = (*line.split(":", 2), "", "")[:3]
-        if controllers == "":
-            base, files = root / "sys/fs/cgroup", ("memory.current", "memory.max", "inactive_file")
-        elif "memory" in controllers.split(","):
-            base = root / "sys/fs/cgroup/memory"
-            files = ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file")
-        else:
-            continue
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        for depth in range(len(parts), -1, -1):
-            yield _group(base.joinpath(*parts[:depth]), *files)
+    for version, folder in folders(root, "memory"):
+        yield _group(folder, *_FILES[version])
 
 
 def _group(folder: Path, used: str, limit: str, droppable: str) -> Memory:
-    current, most = _text(folder / used).strip(), _text(folder / limit).strip()
+    current, most = text_of(folder / used).strip(), text_of(folder / limit).strip()
     if not current.isdecimal() or not most.isdecimal() or int(most) >= _NO_LIMIT:
         return Memory(0, 0)
     cached = 0
-    for line in _text(folder / "memory.stat").splitlines():
+    for line in text_of(folder / "memory.stat").splitlines():
         name, _, number = line.partition(" ")
         if name == droppable and number.strip().isdecimal():
             cached = int(number)
     return Memory(max(0, int(current) - cached), int(most))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

@@ -38,6 +38,7 @@ from services.inference_adapter.core.window_events import (
     Ended,
     Event,
     Paused,
+    Resized,
     Return,
     Start,
     Taken,
@@ -177,6 +178,8 @@ class Window:
                 self._paused = event.yes
             case Crowded():
                 self._crowded = event.yes
+            case Resized():
+                self.slots = event.slots
             case Tick():
                 effects += self._expire(now)
                 if now - self._settled_at >= _DEPTH_ROUND_S:

@@ -68,7 +68,14 @@ class Tick:
     """Time has passed."""
 
 
-Event = Taken | Ended | Withdrawn | Paused | Crowded | Tick
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """Another number of tasks may run from now on. What runs goes on, and what waits keeps its place."""
+
+    slots: int
+
+
+Event = Taken | Ended | Withdrawn | Paused | Crowded | Resized | Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from services.inference_adapter.io.peers import Peers, lane_for
+from services.inference_adapter.io.routers import Routers
 from streamway.journal import Reclaimer
 from streamway.journal.given_up import GivenUp
 from streamway.lanes import TaskCopy, models_of, own_lanes, pool_lanes
@@ -17,7 +18,7 @@ from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
-from streamway.valkey.leases import known_leases, list_leases
+from streamway.valkey.leases import known_leases
 from streamway.valkey.session import LinkLost, Sessions, StoreRefused
 
 _log = structlog.get_logger("adapter")
@@ -37,6 +38,7 @@ class FallbackReclaimer:
         valkey: Valkey,
         sessions: Sessions,
         peers: Peers,
+        routers: Routers,
         clock: Clock,
         worker: str,
         models: Callable[[], list[str]],
@@ -46,6 +48,7 @@ class FallbackReclaimer:
     ) -> None:
         self._valkey = valkey
         self._peers = peers
+        self._routers = routers
         self._clock = clock
         self._worker = worker
         self._models = models
@@ -72,10 +75,10 @@ class FallbackReclaimer:
     async def _is_due(self) -> bool:
         """Leases that ended while Valkey was away say nothing: a full one must pass first."""
         now = self._clock.monotonic()
-        routers = await list_leases(self._valkey, self._clock, "router")
+        routed = await self._routers.look()
         if self._answers_since is None:
             self._answers_since = now
-        if routers:
+        if routed:
             self._routerless_since = None
             return False
         if self._routerless_since is None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import structlog
 
+from services.inference_adapter.core.concurrency import Concurrency
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.memory import Memory, Transcript
 from services.inference_adapter.core.numbering import Numbering
@@ -40,6 +41,7 @@ class Workplace:
     clock: Clock
     metrics: AdapterMetrics
     pace: EnginePace
+    concurrency: Concurrency
     new_epoch: Callable[[int], int]
     flush_units: int
     silence: SilenceLimits
@@ -222,6 +224,8 @@ class Generation:
             self._first_at, waited_s = self._place.clock.monotonic(), self._waited_s()
             self._place.metrics.first_token.observe(waited_s)
             self._place.pace.first_tokens.note(self.request.model, waited_s, self._first_at)
+            if self._called_at:
+                self._place.concurrency.first_token(self._first_at - self._called_at)
             numbering.piece(choice, text, raw_delta, finish_reason, token_ids)
             self._place.flusher.now(self)
             return

@@ -16,6 +16,7 @@ from services.inference_adapter.core.window_events import (
     Effect,
     Ended,
     Paused,
+    Resized,
     Return,
     Start,
     Taken,
@@ -205,6 +206,10 @@ class Worker:
     def crowd(self, yes: bool) -> None:
         """The KV cache is too full for another prefill, or has room again."""
         self._perform(self._window.receive(Crowded(yes), self._place.clock.monotonic()))
+
+    def resize(self, slots: int) -> None:
+        """So many may run at the engine from now on."""
+        self._perform(self._window.receive(Resized(slots), self._place.clock.monotonic()))
 
     def tick(self) -> None:
         """Ends what is late and what nobody reads."""

@@ -4,7 +4,7 @@ A session's key gives an order of workers, home first. The first with room takes
 
     load + mine ≤ max(1.25 × (total + mine) × weight / Σ weights, 4 × whole)
 
-Loads are tokens in flight, without those of the prompt that are in KV there; `whole` is mine with them; weights are slots. The
+Loads are tokens in flight, without those of the prompt that are in KV there; `whole` is mine with them; weights are places. The
 first term keeps everyone near the mean; the second lets a quiet mesh keep sessions at home.
 
 A session that is known to be elsewhere is looked for there first:

@@ -46,7 +46,8 @@ class Candidate:
 
     `load`: tokens in flight. `open`: it takes work. `full`: its queue is at the limit, or its KV cache is full (`kv_full`).
     `wait_ms`: how long a new task would wait there for a slot. `prefill_ms`: milliseconds for one prompt token that is not in
-    its KV.
+    its KV. `weight`: what runs there side by side now, which moves; `size`: the same as far as sessions' homes
+    go by it, which does not; 0: as its weight.
     """
 
     worker: str
@@ -57,6 +58,7 @@ class Candidate:
     wait_ms: float = 0.0
     prefill_ms: float = 0.0
     kv_full: bool = False
+    size: float = 0.0
 
     @property
     def takes(self) -> bool:

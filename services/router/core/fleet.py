@@ -31,7 +31,7 @@ class Fleet:
         self._pools: dict[str, Pool] = {}
         # Whose queues take no more bulk work.
         self._full_for_bulk: set[str] = set()
-        # Load of those with a fresh report for their size, in tokens a slot.
+        # Load of those with a fresh report for their weight, in tokens a place.
         self._mean_load = 0.0
 
     @property
@@ -55,7 +55,7 @@ class Fleet:
         Each worker that was known counts as it is now from its part on; who came, went or has another size, from the end on.
         """
         changed = len(workers) != len(self._workers)
-        slots, load = 0, 0
+        places, load = 0, 0
         for number, worker in enumerate(workers):
             self._ledger.seen(worker)
             known = self._workers.get(worker.id)
@@ -65,11 +65,11 @@ class Fleet:
             else:
                 changed = True
             if not self._ledger.stale(worker.id):
-                slots += worker.slots
+                places += worker.places
                 load += self._ledger.load(worker)
             if number % PART == PART - 1:
                 yield
-        self._mean_load = load / slots if slots else 0.0
+        self._mean_load = load / places if places else 0.0
         if changed:
             self._replace(workers)
         else:
@@ -99,7 +99,7 @@ class Fleet:
         for model, candidates in members.items():
             pool = self._pools.setdefault(model, Pool())
             if len(pool) == len(candidates) and all(
-                one.worker in pool and pool[one.worker].weight == one.weight for one in candidates
+                one.worker in pool and pool[one.worker].size == one.size for one in candidates
             ):
                 for one in candidates:
                     pool.put(one)
@@ -119,23 +119,24 @@ class Fleet:
 
     def _candidate(self, worker: Worker) -> Candidate:
         tasks, limit = self._ledger.tasks(worker), queue_limit(self._queue_limit, worker.preload_depth)
-        if is_full(tasks, worker.slots, bulk_limit(limit)):
+        if is_full(tasks, worker.places, bulk_limit(limit)):
             self._full_for_bulk.add(worker.id)
         else:
             self._full_for_bulk.discard(worker.id)
         load: float = self._ledger.load(worker)
         if self._ledger.stale(worker.id):
             # Nobody knows. As much as the others have neither draws work there nor keeps it away.
-            load = max(self._ledger.own(worker.id), self._mean_load * worker.slots)
+            load = max(self._ledger.own(worker.id), self._mean_load * worker.places)
         return Candidate(
             worker.id,
-            worker.slots,
+            worker.places,
             load,
             worker.state == "ready" and worker.id not in self._closed,
-            worker.kv_full or is_full(tasks, worker.slots, limit),
-            max(0, tasks + 1 - worker.slots) * worker.slot_ms / worker.slots,
+            worker.kv_full or is_full(tasks, worker.places, limit),
+            max(0, tasks + 1 - worker.places) * worker.slot_ms / worker.places,
             worker.prefill_ms or self._prefill_ms,
             worker.kv_full,
+            worker.slots,
         )
 
 

@@ -14,7 +14,7 @@ from services.router.core.tournament import NEVER, Tournament
 class Pool(Mapping[str, Candidate]):
     """Candidates by worker id. `total` and `weights` are sums over the open ones.
 
-    `sizes` has every worker's weight; it is another object after each `replace`, and never changes.
+    `sizes` has every worker's size; it is another object after each `replace`, and never changes.
     """
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
@@ -51,11 +51,11 @@ class Pool(Mapping[str, Candidate]):
         return self._open > 0
 
     def replace(self, candidates: Iterable[Candidate]) -> None:
-        """Another set of workers, or of weights."""
+        """Another set of workers, or of sizes."""
         self._candidates = {candidate.worker: candidate for candidate in candidates}
         self._least = Tournament(self._candidates)
         self._open, self._total, self.weights = 0, 0.0, 0.0
-        self.sizes = {worker: candidate.weight for worker, candidate in self._candidates.items()}
+        self.sizes = {worker: candidate.size or candidate.weight for worker, candidate in self._candidates.items()}
         for candidate in self._candidates.values():
             self._count(candidate, 1)
             self._enter(candidate)

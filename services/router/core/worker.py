@@ -33,6 +33,7 @@ class Worker:
     prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; `preload_depth`
     how many tasks it takes beyond its slots; 0: not known. `kv_used`: 0 … 1, 0 also where its engine does not say; `kv_full`: it
     begins nothing more for now. `began_ms` (Unix ms, its clock) is when its present life began: the KV of an earlier one is gone.
+    `limit` is how many generations it gives its engine at a time now; 0: as many as its slots.
     """
 
     id: str
@@ -51,6 +52,12 @@ class Worker:
     kv_used: float = 0.0
     kv_full: bool = False
     began_ms: float = 0.0
+    limit: int = 0
+
+    @property
+    def places(self) -> int:
+        """Generations that run there side by side now: its weight, which moves. Where sessions are at home goes by `slots`."""
+        return self.limit or self.slots
 
     @property
     def state(self) -> str:
@@ -82,6 +89,7 @@ class Worker:
             preload_depth=int(_number(fields.get("preload_depth"), 0, _MOST_SLOTS)),
             kv_used=_number(fields.get("kv_used"), 0, 1),
             kv_full=fields.get("kv_full") == "1",
+            limit=int(_number(fields.get("limit"), 0, _MOST_SLOTS)),
         )
 
 

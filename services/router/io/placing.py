@@ -90,7 +90,7 @@ class Placing:
             cache=ask.cache,
             worker=worker.id,
             source=self._locator.source_of(place),
-            queue_position=admission.queue_position(self._registry.tasks(worker), worker.slots),
+            queue_position=admission.queue_position(self._registry.tasks(worker), worker.places),
             durability=request.durability,
             lowered_priority=ask.lowered_priority,
             allowance=ask.allowance,

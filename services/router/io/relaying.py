@@ -90,7 +90,8 @@ class RelayServicer(inference_pb2_grpc.InferenceServiceServicer):
             worker=self._name,
             models=sorted({served.name for worker in workers for served in worker.models}),
             slots=sum(worker.slots for worker in workers),
-            running=sum(min(worker.slots, self._registry.tasks(worker)) for worker in workers),
+            limit=sum(worker.places for worker in workers),
+            running=sum(min(worker.places, self._registry.tasks(worker)) for worker in workers),
             engine=inference_pb2.Engine(kind="relay", healthy=bool(workers)),
         )
 

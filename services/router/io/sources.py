@@ -117,6 +117,7 @@ class StaticSource:
             load_tokens=load.load_tokens,
             prefill_ms=load.prefill_ms,
             slot_ms=load.slot_ms,
+            limit=load.limit,
             kv_used=min(1.0, max(0.0, load.kv_used)),
             kv_full=load.kv_full,
             draining=load.draining,

@@ -99,7 +99,7 @@ def _workers(picture: Picture) -> Table:
             continue
         state = "draining" if load.draining else "ready" if load.engine.healthy else "engine is down"
         kv_used = f"{load.kv_used:.0%}" if load.HasField("kv_used") else "?"
-        numbers = (f"{load.running} of {load.slots}", str(load.queued), str(load.window_free), kv_used)
+        numbers = (f"{load.running} of {load.limit or load.slots}", str(load.queued), str(load.window_free), kv_used)
         engine = (load.engine.kind, str(load.engine.pid or ""))
         table.add_row(worker, state, *numbers, *engine, lease["address"])
     return table

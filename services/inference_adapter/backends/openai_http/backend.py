@@ -105,7 +105,8 @@ class OpenAIHTTPBackend:
             models = (EngineModel(wanted, self._options.context_tokens or listed.context_tokens),)
         elif self._options.context_tokens:
             models = tuple(EngineModel(model.name, self._options.context_tokens) for model in models)
-        return EngineInfo(self._kind, str(self._address), models, self._options.slots or DEFAULT_SLOTS)
+        slots = self._options.slots
+        return EngineInfo(self._kind, str(self._address), models, slots or DEFAULT_SLOTS, elastic=not slots)
 
     def info(self) -> EngineInfo:
         """What the engine is; valid after `start`."""

@@ -11,6 +11,7 @@ from services.inference_adapter.core.window_events import (
     Drop,
     Ended,
     Paused,
+    Resized,
     Return,
     Start,
     Taken,
@@ -385,3 +386,25 @@ def test_whatever_happens_every_task_leaves_once_and_slots_are_used(steps: list,
         assert len(running) <= slots
         assert len(waiting) + len(running) <= slots + depth
         assert paused or not waiting or len(running) == slots
+
+
+def test_another_number_of_slots_cuts_nothing_and_who_waits_keeps_the_place() -> None:
+    window = window_of(3, 4)
+    for name in ("a", "b", "c", "d", "e", "f"):
+        window.receive(taken(name, priority=1 if name == "e" else 0), 0)
+    before = window.running
+    assert window.receive(Resized(1), 0) == []
+    assert (before, window.running, window.waiting, window.free) == (3, 3, 3, 0)
+    # Two leave without a successor; then the order is what it was.
+    assert [window.receive(Ended(name), 0) for name in ("a", "b", "c")] == [[], [], [Start("e")]]
+    assert window.receive(Resized(3), 0) == [Start("d"), Start("f")]
+    assert window.free == 4
+
+
+def test_more_slots_start_nothing_while_the_engine_is_paused() -> None:
+    window = window_of(1, 4)
+    window.receive(taken("a"), 0)
+    window.receive(taken("b"), 0)
+    window.receive(Paused(True), 0)
+    assert window.receive(Resized(5), 0) == []
+    assert window.receive(Paused(False), 0) == [Start("b")]

@@ -169,3 +169,28 @@ def test_a_worker_whose_kv_is_full_takes_nothing_until_it_says_otherwise() -> No
     pool = world.fleet.pool("m")
     assert pool is not None
     assert pool["a"].takes
+
+
+def test_the_weight_of_a_worker_follows_its_limit_and_the_homes_of_sessions_do_not() -> None:
+    world = _World(replace(_worker("a", tasks=3), slot_ms=800.0), _worker("b"))
+    pool = world.fleet.pool("m")
+    assert pool is not None
+    sizes = pool.sizes
+    assert (pool["a"].weight, pool.weights, pool["a"].wait_ms) == (4, 8, 0.0)
+    # It gives its engine two at a time now: half the weight, a queue that is full sooner, a wait.
+    world.look(replace(_worker("a", tasks=3, at=1500.0), slot_ms=800.0, limit=2), _worker("b"), now=1500)
+    assert (pool["a"].weight, pool.weights, pool["a"].wait_ms) == (2, 6, 800.0)
+    assert pool.sizes is sizes, "an order of homes that is made anew"
+    world.look(replace(_worker("a", tasks=4, at=2000.0), limit=2), _worker("b"), now=2000)
+    assert pool["a"].full
+    # Another engine is another size.
+    world.look(replace(_worker("a"), slots=8), _worker("b"), now=2500)
+    assert pool.sizes == {"a": 8, "b": 4}
+
+
+def test_a_limit_is_believed_within_what_can_be_and_without_one_slots_count() -> None:
+    said = {"models": "[]", "address": "x:1", "slots": "4"}
+    assert Worker.parse("w", said).places == 4
+    assert Worker.parse("w", {**said, "limit": "2"}).places == 2
+    assert Worker.parse("w", {**said, "limit": "-7"}).places == 4
+    assert Worker.parse("w", {**said, "limit": "1e30"}).places == 65_536
