@@ -76,7 +76,9 @@ class World:
         at_ms, draw = self._now * 1000, self.core.draw
         for number, worker in enumerate(self.workers):
             load, tasks = draw.randrange(12_000), draw.randrange(SLOTS)
-            self.workers[number] = replace(worker, load_tokens=load, tasks=tasks, reported_ms=at_ms, polled_ms=at_ms)
+            self.workers[number] = replace(
+                worker, load_tokens=load, lanes=(tasks, 0, 0, 0), reported_ms=at_ms, polled_ms=at_ms
+            )
         self.core.ledger.age(at_ms)
         self.core.fleet.adopt(self.workers)
         self.core.strategy.keep_only(self.core.fleet.models, {worker.id for worker in self.workers})

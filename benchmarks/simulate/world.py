@@ -36,7 +36,8 @@ class _Router:
         self.strategy = make_strategy(strategy, options)
 
     def look(self, workers: list[SimWorker], now: float) -> None:
-        seen = [replace(worker.report, tasks=worker.tasks, polled_ms=now * 1000) for worker in workers]
+        # One bound for all tiers: it is the same in both arms.
+        seen = [replace(worker.report, lanes=(worker.tasks, 0, 0, 0), polled_ms=now * 1000) for worker in workers]
         for worker in seen:
             self.ledger.seen(worker)
         self.ledger.age(now * 1000)

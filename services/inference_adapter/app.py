@@ -357,6 +357,7 @@ class Adapter:
             "slots": str(info.slots),
             "limit": str(window.slots),
             "running": str(window.running),
+            "running_lanes": json.dumps(window.running_lanes),
             "queued": str(window.waiting),
             "window_free": str(window.free),
             "preload_depth": str(window.preload.value),

@@ -114,6 +114,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             slot_ms=self._pace.slot_ms,
             kv_full=self._monitor.kv_full,
             limit=window.slots,
+            running_lanes=window.running_lanes,
+            preload_depth=window.preload.value,
         )
 
     async def _checked(

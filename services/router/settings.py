@@ -111,8 +111,8 @@ class RouterSettings(ServiceSettings):
         default=None,
         ge=0,
         le=100_000,
-        description="Tasks a worker may have beyond its slots before new ones are refused. Unset: twice the preload depth that it"
-        " reports.",
+        description="Tasks that may wait in each lane of a worker before new ones of that lane are refused. Unset: twice the"
+        " preload depth that it reports.",
     )
     memory_watermark: float = Field(
         default=0.85,

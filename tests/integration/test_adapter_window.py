@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from redis.asyncio import Redis
 
-from streamway.v1 import common_pb2
+from streamway.v1 import common_pb2, inference_pb2
 from streamway.valkey import keys
 from tests.support.adapter_world import attached, enqueue, eventually, request, running_adapter
 from tests.support.scripted_engine import ScriptedEngine
@@ -72,3 +74,24 @@ async def test_what_waited_too_long_goes_to_the_pool_and_is_taken_from_there_onc
         second.end()
         await stream.all(await stream.subscribe(waits))
         assert adapter._registry.get_sample_value("streamway_tasks_degraded_total") == 1
+
+
+async def test_the_lease_says_what_runs_of_each_lane_and_what_came_another_way_counts_apart(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    engine = ScriptedEngine(slots=3)
+    async with running_adapter(valkey_server.url, engine, preload_depth=2) as adapter, attached(adapter) as stream:
+
+        async def said() -> tuple[str, dict[str, int]]:
+            lease = await valkey.hgetall(keys.lease("worker", "adapter-t"))
+            return lease[b"running"].decode(), json.loads(lease[b"running_lanes"])
+
+        for tier, prompt in ((GOLD, "gold"), (BRONZE, "bronze"), (BRONZE, "bronze")):
+            await stream.subscribe(await enqueue(valkey, of_tier(tier, 1, prompt)))
+        await eventually(said, ("3", {"gold": 1, "bronze": 2}), 10)
+        next(call for call in engine.calls if call.prompt == "gold").end()
+        direct = stream.stub.Generate(inference_pb2.InferenceServiceGenerateRequest(request=request("direct")))
+        await eventually(said, ("3", {"bronze": 2}), 10)
+        load = await stream.stub.GetLoad(inference_pb2.GetLoadRequest())
+        assert (load.running, dict(load.running_lanes), load.preload_depth) == (3, {"bronze": 2}, 2)
+        direct.cancel()

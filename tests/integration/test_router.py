@@ -255,21 +255,35 @@ class TestWorkers:
             assert refused.retry_after_s == 1
             await stream.close()
 
-    async def test_bulk_leaves_half_of_the_queue_to_interactive_work(
+    async def test_each_lane_has_a_queue_of_its_own_and_what_was_accepted_stays(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:
-        # One slot, and twice a depth of two beyond it.
-        fields = {"slots": "1", "preload_depth": "2"}
-        async with mesh(valkey, valkey_server.url, worker_fields=fields) as made:
-            stream = made.connect()
-            for number in range(3):
-                event = await stream.first(await stream.open(ask(f"{number}", priority=-1)))
+        # One slot, and in each lane twice a depth of one beyond it.
+        fields = {"slots": "1", "preload_depth": "1"}
+        bronze = {"entitlement": common_pb2.Entitlement(tier=common_pb2.TIER_BRONZE, weight=1)}
+        async with mesh(valkey, valkey_server.url, worker_fields=fields, poll_s=0.05) as made:
+            stream, registry = made.connect(), made.app._made().registry
+
+            async def accepted(**fields: Any) -> None:
+                event = await stream.first(await stream.open(ask(**fields)))
                 assert event.WhichOneof("event") == "accepted"
+
+            await accepted(priority=-1)
+            made.workers[0].fields |= {"running": "1", "running_lanes": '{"bulk": 1}'}
+            await made.renew()
+            await until(lambda: registry.worker("w0").busy == 1)
+            for _ in range(2):
+                await accepted(priority=-1)
             assert (await _refusal(stream, ask(priority=-1))).name == "queue_full"
-            for number in range(2):
-                event = await stream.first(await stream.open(ask(f"{number}")))
-                assert event.WhichOneof("event") == "accepted"
+            for _ in range(2):
+                await accepted(**bronze)
+            assert (await _refusal(stream, ask(**bronze))).name == "queue_full"
+            # Urgent or not: what others have waiting takes no place of this lane.
+            for priority in (127, 0):
+                await accepted(priority=priority)
             assert (await _refusal(stream, ask())).name == "queue_full"
+            lengths = [await valkey.xlen(keys.lane("w0", class_)) for class_ in keys.CLASSES]
+            assert lengths == [2, 0, 2, 3]
             await stream.close()
 
     async def test_tasks_of_other_routers_fill_the_queue_too(self, valkey: Redis, valkey_server: ValkeyServer) -> None:

@@ -16,12 +16,14 @@ def taken_from(
     request: common_pb2.GenerationRequest,
     task: TakenTask | None,
     *,
+    worker: str,
     tokens: int,
     expires_at: float,
     clock_ahead_s: float,
     first_token_s: float,
 ) -> Taken:
-    """`task` None: it came past the lanes. `tokens` is its estimate, `clock_ahead_s` the monotonic clock less Unix time."""
+    """`task` None: it came past the lanes of `worker`. `tokens` is its estimate, `clock_ahead_s` the monotonic clock less Unix
+    time."""
     class_ = class_of(request, task)
     deadline = request.deadline_unix_ms
     return Taken(
@@ -37,6 +39,7 @@ def taken_from(
         first_token_s=first_token_s,
         broken_off=task is not None and task.copy.failures > 0,
         # Without a channel its readers would not find it; and it goes back once only.
+        own=task is not None and task.lane == keys.lane(worker, class_),
         movable=task is not None and not task.copy.degraded and request.durability != common_pb2.DURABILITY_OFF,
     )
 

@@ -99,6 +99,11 @@ class Window:
         return len(self._entries) - self._running
 
     @property
+    def running_lanes(self) -> Counter[str]:
+        """Of those that run the ones of own lanes, by lane."""
+        return Counter(seat.task.lane for seat in self._entries.values() if seat.task.own and seat.stage == "running")
+
+    @property
     def urgent_from(self) -> int:
         """The priority from which on a task goes before everybody's turn, as of the last start or tick."""
         return self._threshold

@@ -17,7 +17,8 @@ class Taken:
     first. `tenant` and `weight` (≥ 1) are for the turns, `cost` is its estimate in uncached tokens. `expires_at` is when it
     leaves the queue unstarted, `deadline_at` when nobody wants it any more, both on the clock of `now`; `first_token_s` is how
     long its first token takes from the start, as far as that is known. `movable`: it may go back to the pool. `broken_off`: an
-    engine call elsewhere has begun it and is gone, so that a client may have a part of the answer before it.
+    engine call elsewhere has begun it and is gone, so that a client may have a part of the answer before it. `own`: it came
+    through a lane of the worker itself.
     """
 
     id: str
@@ -32,6 +33,7 @@ class Taken:
     first_token_s: float = 0.0
     movable: bool = False
     broken_off: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

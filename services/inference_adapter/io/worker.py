@@ -155,6 +155,7 @@ class Worker:
         taken = taken_from(
             request,
             task,
+            worker=place.worker,
             tokens=generation.tokens,
             expires_at=now + created_unix + self._queue_timeout_s - unix,
             clock_ahead_s=now - unix,

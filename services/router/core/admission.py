@@ -18,20 +18,15 @@ def refusal(*, draining: bool, live: int, most: int) -> StreamwayError | None:
     return None
 
 
-def is_full(tasks: int, slots: int, queue_limit: int) -> bool:
-    """A worker with this many tasks takes no more."""
-    return tasks >= slots + queue_limit
-
-
 def queue_limit(configured: int | None, preload_depth: int) -> int:
-    """Tasks a worker may have beyond its slots: as configured, else twice the depth it reports, 8 where it reports none."""
+    """Tasks that may wait in each lane of a worker: as configured, else twice the depth it reports, 8 where it reports none."""
     if configured is not None:
         return configured
     return 2 * preload_depth if preload_depth > 0 else _UNTOLD_QUEUE
 
 
-def bulk_limit(limit: int) -> int:
-    """How much of a queue bulk work may fill: half, rounded up. The rest is kept for interactive work."""
+def crowded_limit(limit: int) -> int:
+    """The same where breakers are ignored: half, rounded up."""
     return (limit + 1) // 2
 
 

@@ -53,7 +53,7 @@ def bound(mine: float, whole: float, total: float, share: float, factor: float, 
 
 def has_room(candidate: Candidate, wanted: Wanted, pool: Pool, mine: int, factor: float, floor: int) -> bool:
     """It takes work, may have this, and `mine` more tokens keep it within its bound."""
-    if not candidate.takes or candidate.worker in wanted.barred:
+    if not candidate.takes(wanted.lane) or candidate.worker in wanted.barred:
         return False
     share = candidate.weight / pool.weights
     return candidate.load + mine <= bound(mine, wanted.tokens, pool.total, share, factor, floor)
@@ -75,7 +75,7 @@ class _Question:
             return Branch.MOVED, Reason.CLOSED
         if self.home.kv_full:
             return Branch.SPILL, Reason.KV_FULL
-        return Branch.SPILL, Reason.QUEUE_FULL if self.home.full else Reason.OVER_BOUND
+        return Branch.SPILL, Reason.QUEUE_FULL if self.wanted.lane in self.home.full else Reason.OVER_BOUND
 
 
 class Bounded:
@@ -112,7 +112,7 @@ class Bounded:
 
     def choose(self, wanted: Wanted, pool: Pool, now: float) -> Decision:
         """Chooses; changes nothing."""
-        least = pool.least(wanted.barred)
+        least = pool.least(wanted.lane, wanted.barred)
         if least is None:
             return Decision.nobody(any_open=pool.any_open)
         if not wanted.session:

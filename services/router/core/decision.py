@@ -11,6 +11,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from enum import StrEnum
 
+from services.router.core.queues import NO_LANE
+from streamway.valkey.keys import TaskClass
+
 
 class Branch(StrEnum):
     """Where the worker stands to the session's home; a label of metrics and of `Accepted.route`."""
@@ -29,14 +32,14 @@ class Reason(StrEnum):
     RETURNED = "returned"  # home again, from where it had spilled to
     PACED_IN = "paced_in"  # home has changed, and it was this session's turn to move there
     OVER_BOUND = "over_bound"  # home is over its bound
-    QUEUE_FULL = "queue_full"  # home's queue is at its limit
+    QUEUE_FULL = "queue_full"  # the lane at home is at its limit
     KV_FULL = "kv_full"  # home's KV cache is too full for another prefill
     KEPT = "kept"  # its KV where it is is worth more than the walk home
     WAITS_TO_MOVE = "waits_to_move"  # home has changed; too many moved there this second
     CLOSED = "closed"  # home drains, is unhealthy, or must not be used for this request
     LEAST = "least"  # the least loaded
     PREFIX = "prefix"  # the least work: this beginning of a prompt is in its KV
-    ALL_FULL = "all_full"  # every queue is at its limit
+    ALL_FULL = "all_full"  # the lane is at its limit everywhere
     NOBODY = "nobody"  # no worker takes work
 
 
@@ -44,26 +47,25 @@ class Reason(StrEnum):
 class Candidate:
     """A worker that serves the model, as a decision sees it.
 
-    `load`: tokens in flight. `open`: it takes work. `full`: its queue is at the limit, or its KV cache is full (`kv_full`).
-    `wait_ms`: how long a new task would wait there for a slot. `prefill_ms`: milliseconds for one prompt token that is not in
-    its KV. `weight`: what runs there side by side now, which moves; `size`: the same as far as sessions' homes
-    go by it, which does not; 0: as its weight.
+    `load`: tokens in flight. `open`: it takes work. `full`: its lanes that are at the limit, all where its KV cache is
+    full (`kv_full`). `wait_ms`: how long a new task would wait there for a slot. `prefill_ms`: milliseconds for one prompt token
+    that is not in its KV. `weight`: what runs there side by side now, which moves; `size`: the same as far as sessions' homes go
+    by it, which does not; 0: as its weight.
     """
 
     worker: str
     weight: float
     load: float
     open: bool = True
-    full: bool = False
+    full: Set[TaskClass] = NO_LANE
     wait_ms: float = 0.0
     prefill_ms: float = 0.0
     kv_full: bool = False
     size: float = 0.0
 
-    @property
-    def takes(self) -> bool:
-        """A new task may go there."""
-        return self.open and not self.full
+    def takes(self, lane: TaskClass) -> bool:
+        """A new task of this lane may go there."""
+        return self.open and lane not in self.full
 
     @property
     def pressure(self) -> float:
@@ -76,7 +78,7 @@ class Wanted:
     """A request, as a decision sees it. Tokens are estimates.
 
     `blocks` names the beginning of the prompt, block by block, where the strategy wants that. `barred`: workers that must not
-    have this request whatever they say of themselves.
+    have this request whatever they say of themselves. `lane`: which of a worker's it would wait in.
     """
 
     model: str
@@ -86,6 +88,7 @@ class Wanted:
     tenant: str = ""
     blocks: tuple[int, ...] = ()
     barred: Set[str] = frozenset()
+    lane: TaskClass = "gold"
 
     @property
     def tokens(self) -> int:

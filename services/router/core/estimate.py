@@ -6,6 +6,7 @@ from services.router.core.body import Body
 from services.router.core.decision import Wanted
 from services.router.core.prefix import block_names
 from streamway.v1 import common_pb2
+from streamway.valkey.keys import task_class
 
 _BYTES_PER_TOKEN = 4  # the usual figure for English prose; only relations between requests matter
 
@@ -31,4 +32,5 @@ def wanted_of(
         min(expected, limit or expected) * choices,
         request.tenant,
         block_names(request) if blocks else (),
+        lane=task_class(request.priority, request.entitlement.tier),
     )

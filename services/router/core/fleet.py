@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Final
 
-from services.router.core.admission import bulk_limit, is_full, queue_limit
+from services.router.core.admission import crowded_limit, queue_limit
 from services.router.core.decision import Candidate
 from services.router.core.ledger import Ledger
 from services.router.core.pool import Pool
+from services.router.core.queues import EVERY_LANE, Queues
 from services.router.core.worker import Worker
+from streamway.valkey.keys import CLASSES, TaskClass
 
 # Workers that are looked at in one go: about a third of a millisecond, with what was read of them.
 PART: Final = 25
@@ -18,8 +20,8 @@ PART: Final = 25
 class Fleet:
     """Workers, what each has in flight, and the pools.
 
-    `queue_limit`: tasks a worker may have beyond its slots; None: twice its preload depth. `prefill_ms`: what a prompt token is
-    assumed to take at a worker that has not said.
+    `queue_limit`: tasks that may wait in each lane of a worker; None: twice its preload depth. `prefill_ms`: what a prompt token
+    is assumed to take at a worker that has not said.
     """
 
     def __init__(self, ledger: Ledger, queue_limit: int | None, prefill_ms: float) -> None:
@@ -29,8 +31,8 @@ class Fleet:
         self._workers: dict[str, Worker] = {}
         self._closed: Set[str] = frozenset()
         self._pools: dict[str, Pool] = {}
-        # Whose queues take no more bulk work.
-        self._full_for_bulk: set[str] = set()
+        # By lane: whose is half full.
+        self._crowded: dict[TaskClass, set[str]] = {lane: set() for lane in CLASSES}
         # Load of those with a fresh report for their weight, in tokens a place.
         self._mean_load = 0.0
 
@@ -39,10 +41,9 @@ class Fleet:
         """Models that some worker has."""
         return set(self._pools)
 
-    @property
-    def full_for_bulk(self) -> Set[str]:
-        """Workers whose queues have places left for interactive work only, as of the last `pool`."""
-        return self._full_for_bulk
+    def crowded(self, lane: TaskClass) -> Set[str]:
+        """Workers whose lane of this kind is half full, as of the last `pool`."""
+        return self._crowded[lane]
 
     def adopt(self, workers: Sequence[Worker]) -> None:
         """Takes what was learned of all workers at once."""
@@ -89,7 +90,8 @@ class Fleet:
     def _replace(self, workers: Sequence[Worker]) -> None:
         """Another set of workers."""
         self._workers = {worker.id: worker for worker in workers}
-        self._full_for_bulk &= self._workers.keys()
+        for crowded in self._crowded.values():
+            crowded.intersection_update(self._workers)
         members: dict[str, list[Candidate]] = {}
         for worker in workers:
             candidate = self._candidate(worker)
@@ -118,11 +120,14 @@ class Fleet:
             self._pools[served.name].put(candidate)
 
     def _candidate(self, worker: Worker) -> Candidate:
-        tasks, limit = self._ledger.tasks(worker), queue_limit(self._queue_limit, worker.preload_depth)
-        if is_full(tasks, worker.places, bulk_limit(limit)):
-            self._full_for_bulk.add(worker.id)
-        else:
-            self._full_for_bulk.discard(worker.id)
+        lanes, limit = self._ledger.lanes(worker), queue_limit(self._queue_limit, worker.preload_depth)
+        queues = Queues.of(lanes, worker.running, worker.busy, worker.places)
+        half_full = queues.full(crowded_limit(limit))
+        for lane, crowded in self._crowded.items():
+            if lane in half_full:
+                crowded.add(worker.id)
+            else:
+                crowded.discard(worker.id)
         load: float = self._ledger.load(worker)
         if self._ledger.stale(worker.id):
             # Nobody knows. As much as the others have neither draws work there nor keeps it away.
@@ -132,8 +137,8 @@ class Fleet:
             worker.places,
             load,
             worker.state == "ready" and worker.id not in self._closed,
-            worker.kv_full or is_full(tasks, worker.places, limit),
-            max(0, tasks + 1 - worker.places) * worker.slot_ms / worker.places,
+            EVERY_LANE if worker.kv_full else queues.full(limit),
+            max(0, sum(lanes) + 1 - worker.places) * worker.slot_ms / worker.places,
             worker.prefill_ms or self._prefill_ms,
             worker.kv_full,
             worker.slots,

@@ -24,7 +24,7 @@ class LeastLoaded:
 
     def choose(self, wanted: Wanted, pool: Pool, now: float) -> Decision:
         """Chooses; changes nothing."""
-        least = pool.least(wanted.barred)
+        least = pool.least(wanted.lane, wanted.barred)
         if least is None:
             return Decision.nobody(any_open=pool.any_open)
         return Decision.unkeyed(least.worker, wanted.tokens)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from services.router.core.queues import NO_TASKS, Lanes
 from services.router.core.worker import Worker
+from streamway.valkey.keys import CLASSES, TaskClass
 
 _RATE_MEMORY = 0.8  # weight of the past in the drain rate, per look
 # A report is at most so old when it is first seen, if the worker's clock is right; else its time is told by ours.
@@ -28,12 +30,14 @@ class Entry:
     worker: str
     tokens: int
     at_ms: float
+    lane: int  # its place in `CLASSES`
 
 
 @dataclass(slots=True)
 class _Account:
     live: dict[str, Entry] = field(default_factory=dict)
     tokens: int = 0
+    tasks: list[int] = field(default_factory=lambda: [*NO_TASKS])  # live ones of each lane
     # Against the last report: dispatched since and still live; counted in it and ended since.
     said_ms: float = -1.0  # by the worker's clock, as it says; below 0: nothing yet
     reported_ms: float = 0.0  # by ours
@@ -41,10 +45,10 @@ class _Account:
     stale: bool = False
     tokens_since: int = 0
     tokens_ended: int = 0
-    # The same against the last look at the lanes, in tasks.
+    # The same against the last look at the lanes, in tasks of each.
     polled_ms: float = 0.0
-    tasks_since: int = 0
-    tasks_ended: int = 0
+    tasks_since: list[int] = field(default_factory=lambda: [*NO_TASKS])
+    tasks_ended: list[int] = field(default_factory=lambda: [*NO_TASKS])
     ended: int = 0
     rate_per_s: float = 0.0
 
@@ -67,14 +71,15 @@ class Ledger:
     def __contains__(self, generation: str) -> bool:
         return generation in self._entries
 
-    def add(self, generation: str, worker: str, tokens: int, now_ms: float) -> None:
+    def add(self, generation: str, worker: str, tokens: int, now_ms: float, lane: TaskClass = "gold") -> None:
         """Notes a dispatch."""
-        entry = Entry(worker, tokens, now_ms)
+        entry = Entry(worker, tokens, now_ms, CLASSES.index(lane))
         account = self._accounts.setdefault(worker, _Account())
         account.live[generation] = self._entries[generation] = entry
         account.tokens += tokens
         account.tokens_since += tokens
-        account.tasks_since += 1
+        account.tasks[entry.lane] += 1
+        account.tasks_since[entry.lane] += 1
         self._changed.add(worker)
 
     def settle(self, generation: str) -> bool:
@@ -86,15 +91,16 @@ class Ledger:
         account = self._accounts[entry.worker]
         del account.live[generation]
         account.tokens -= entry.tokens
+        account.tasks[entry.lane] -= 1
         account.ended += 1
         if entry.at_ms < account.reported_ms:
             account.tokens_ended += entry.tokens
         else:
             account.tokens_since -= entry.tokens
         if entry.at_ms < account.polled_ms:
-            account.tasks_ended += 1
+            account.tasks_ended[entry.lane] += 1
         else:
-            account.tasks_since -= 1
+            account.tasks_since[entry.lane] -= 1
         return True
 
     def seen(self, worker: Worker) -> None:
@@ -110,8 +116,10 @@ class Ledger:
             if account.polled_ms:
                 rate = account.ended / (worker.polled_ms - account.polled_ms) * 1000
                 account.rate_per_s = _RATE_MEMORY * account.rate_per_s + (1 - _RATE_MEMORY) * rate
-            account.polled_ms, account.tasks_ended, account.ended = worker.polled_ms, 0, 0
-            account.tasks_since = len(_newest(account, worker.polled_ms))
+            account.polled_ms, account.tasks_ended, account.ended = worker.polled_ms, [*NO_TASKS], 0
+            account.tasks_since = [*NO_TASKS]
+            for entry in _newest(account, worker.polled_ms):
+                account.tasks_since[entry.lane] += 1
 
     def age(self, now_ms: float) -> None:
         """Time has passed: finds the reports that have become stale."""
@@ -151,10 +159,20 @@ class Ledger:
 
     def tasks(self, worker: Worker) -> int:
         """Its tasks: in its lanes, waiting in its window, running."""
+        return sum(self.lanes(worker))
+
+    def lanes(self, worker: Worker) -> Lanes:
+        """The same for each kind of lane."""
         account = self._accounts.get(worker.id)
         if account is None:
-            return worker.tasks
-        return max(len(account.live), worker.tasks - account.tasks_ended + account.tasks_since)
+            return worker.lanes
+        gold, silver, bronze, bulk = (
+            max(live, polled - ended + since)
+            for live, polled, ended, since in zip(
+                account.tasks, worker.lanes, account.tasks_ended, account.tasks_since, strict=True
+            )
+        )
+        return gold, silver, bronze, bulk
 
     def rate(self, workers: list[str]) -> float:
         """Ends a second on these workers together, lately."""

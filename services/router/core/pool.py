@@ -1,6 +1,7 @@
 """The workers of one model with what decisions need of all of them, kept up to date change by change.
 
-A decision over a thousand workers must not look at each: the sums are kept, and who is least loaded is a `Tournament`.
+A decision over a thousand workers must not look at each: the sums are kept, and who is least loaded is a `Tournament` for each
+lane that was ever asked for, since a worker may be full in one and not in another.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 
 from services.router.core.decision import Candidate
 from services.router.core.tournament import NEVER, Tournament
+from streamway.valkey.keys import TaskClass
 
 
 class Pool(Mapping[str, Candidate]):
@@ -19,7 +21,7 @@ class Pool(Mapping[str, Candidate]):
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
         self._candidates: dict[str, Candidate] = {}
-        self._least = Tournament(())
+        self._least: dict[TaskClass, Tournament] = {}
         self._open = 0
         self._total = 0.0
         self.weights = 0.0
@@ -53,29 +55,29 @@ class Pool(Mapping[str, Candidate]):
     def replace(self, candidates: Iterable[Candidate]) -> None:
         """Another set of workers, or of sizes."""
         self._candidates = {candidate.worker: candidate for candidate in candidates}
-        self._least = Tournament(self._candidates)
+        self._least = {}
         self._open, self._total, self.weights = 0, 0.0, 0.0
         self.sizes = {worker: candidate.size or candidate.weight for worker, candidate in self._candidates.items()}
         for candidate in self._candidates.values():
             self._count(candidate, 1)
-            self._enter(candidate)
 
     def put(self, candidate: Candidate) -> None:
         """A change of one that is in the pool. Raises KeyError for another."""
         self._count(self._candidates[candidate.worker], -1)
         self._candidates[candidate.worker] = candidate
         self._count(candidate, 1)
-        self._enter(candidate)
+        for lane, least in self._least.items():
+            least.set(candidate.worker, _standing(candidate, lane))
 
-    def least(self, barred: Set[str] = frozenset()) -> Candidate | None:
-        """The least loaded for its size that takes work and is not barred."""
-        found = self._least.least()
+    def least(self, lane: TaskClass = "gold", barred: Set[str] = frozenset()) -> Candidate | None:
+        """The least loaded for its size that takes work of this lane and is not barred."""
+        found = self._standings(lane).least()
         if found is None:
             return None
         if found not in barred:
             return self._candidates[found]
         # Few are ever barred; only when the best one is does anybody look at all.
-        takers = (one for one in self._candidates.values() if one.takes and one.worker not in barred)
+        takers = (one for one in self._candidates.values() if one.takes(lane) and one.worker not in barred)
         return min(takers, key=lambda one: (one.pressure, one.worker), default=None)
 
     def _count(self, candidate: Candidate, sign: int) -> None:
@@ -84,5 +86,14 @@ class Pool(Mapping[str, Candidate]):
             self._total += sign * candidate.load
             self.weights += sign * candidate.weight
 
-    def _enter(self, candidate: Candidate) -> None:
-        self._least.set(candidate.worker, candidate.pressure if candidate.takes else NEVER)
+    def _standings(self, lane: TaskClass) -> Tournament:
+        found = self._least.get(lane)
+        if found is None:
+            found = self._least[lane] = Tournament(self._candidates)
+            for candidate in self._candidates.values():
+                found.set(candidate.worker, _standing(candidate, lane))
+        return found
+
+
+def _standing(candidate: Candidate, lane: TaskClass) -> float:
+    return candidate.pressure if candidate.takes(lane) else NEVER

@@ -122,7 +122,7 @@ class PrefixAffinity:
 
     def choose(self, wanted: Wanted, pool: Pool, now: float) -> Decision:
         """Chooses; changes nothing."""
-        least = pool.least(wanted.barred)
+        least = pool.least(wanted.lane, wanted.barred)
         if least is None:
             return Decision.nobody(any_open=pool.any_open)
         matches = [(depth, pool[worker]) for depth, worker in self._index.matches(wanted.blocks) if worker in pool]

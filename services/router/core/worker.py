@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from services.router.core.queues import NO_TASKS, Lanes
+from streamway.valkey.keys import CLASSES
+
 # What a worker says of itself is believed up to these: one that lies must not make the arithmetic of all others senseless.
 _MOST_SLOTS = 65_536
 _MOST_TOKENS = 1_000_000_000
@@ -28,8 +31,9 @@ class ServedModel:
 class Worker:
     """One worker at one moment.
 
-    `load_tokens` are its estimated tokens in flight at `reported_ms` (Unix ms, the worker's clock). `tasks` are the entries
-    of its lanes at `polled_ms` (Unix ms, ours): unread, waiting and running ones of every router. `prefill_ms` is its time for a
+    `load_tokens` are its estimated tokens in flight at `reported_ms` (Unix ms, the worker's clock). `lanes` are the
+    entries of its lanes at `polled_ms` (Unix ms, ours): unread, waiting and running ones of every router; `running` are those of
+    them that run, by its report, `busy` all that run there, also what came past its lanes. `prefill_ms` is its time for a
     prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; `preload_depth`
     how many tasks it takes beyond its slots; 0: not known. `kv_used`: 0 … 1, 0 also where its engine does not say; `kv_full`: it
     begins nothing more for now. `began_ms` (Unix ms, its clock) is when its present life began: the KV of an earlier one is gone.
@@ -44,7 +48,9 @@ class Worker:
     draining: bool = False
     healthy: bool = True
     reported_ms: float = 0.0
-    tasks: int = 0
+    lanes: Lanes = NO_TASKS
+    running: Lanes = NO_TASKS
+    busy: int = 0
     polled_ms: float = 0.0
     prefill_ms: float = 0.0
     slot_ms: float = 0.0
@@ -58,6 +64,11 @@ class Worker:
     def places(self) -> int:
         """Generations that run there side by side now: its weight, which moves. Where sessions are at home goes by `slots`."""
         return self.limit or self.slots
+
+    @property
+    def tasks(self) -> int:
+        """Entries of all its lanes."""
+        return sum(self.lanes)
 
     @property
     def state(self) -> str:
@@ -85,12 +96,20 @@ class Worker:
             reported_ms=_number(fields.get("reported_ms"), 0, math.inf),
             prefill_ms=_number(fields.get("prefill_ms"), 0, _MOST_PREFILL_MS),
             slot_ms=_number(fields.get("slot_ms"), 0, _MOST_SLOT_MS),
+            running=running_of(json.loads(fields.get("running_lanes") or "{}")),
+            busy=int(_number(fields.get("running"), 0, _MOST_SLOTS)),
             began_ms=_number(fields.get("began_ms"), 0, math.inf),
             preload_depth=int(_number(fields.get("preload_depth"), 0, _MOST_SLOTS)),
             kv_used=_number(fields.get("kv_used"), 0, 1),
             kv_full=fields.get("kv_full") == "1",
             limit=int(_number(fields.get("limit"), 0, _MOST_SLOTS)),
         )
+
+
+def running_of(said: Mapping[str, Any]) -> Lanes:
+    """What runs of each lane, within what can be. Raises ValueError or TypeError for what is no such report."""
+    gold, silver, bronze, bulk = (int(_number(dict(said).get(class_), 0, _MOST_SLOTS)) for class_ in CLASSES)
+    return gold, silver, bronze, bulk
 
 
 def _served(row: Mapping[str, Any]) -> ServedModel:

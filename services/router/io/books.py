@@ -21,6 +21,7 @@ from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
+from streamway.valkey.keys import task_class
 
 # `accepted` is ours, the worker's first event has position 2.
 AFTER_ACCEPTED = Cursor(0, 1)
@@ -94,7 +95,8 @@ class Books:
     def reserve(self, ask: Ask, place: Place, tokens: int, call: Call) -> None:
         """Counts a generation before it is dispatched, so that the next decision sees it. `call` is what breakers are told of."""
         request = ask.request
-        self._ledger.add(request.generation, place.worker, tokens, self._clock.unix() * 1000)
+        lane = task_class(request.priority, request.entitlement.tier)
+        self._ledger.add(request.generation, place.worker, tokens, self._clock.unix() * 1000, lane)
         booked = Booked(place, request.tenant, request.model, request.session, request.durability, ask.digest, call)
         self._open[request.generation] = booked
         self._metrics.generations.set(len(self._ledger))

@@ -37,7 +37,6 @@ from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_secret_id
 from streamway.tenancy import TierName
 from streamway.v1 import common_pb2
-from streamway.valkey.keys import is_bulk, task_class
 
 _log = structlog.get_logger("router")
 
@@ -80,7 +79,7 @@ class Placing:
         if ask.unwanted:
             raise Cancelled
         tier = ask.tenant.tier if ask.tenant is not None else TierName.GOLD
-        worker, decision = self._choose(wanted, tier, bulk=is_bulk(task_class(request.priority)))
+        worker, decision = self._choose(wanted, tier)
         # The worker counts the same.
         request.load_tokens = decision.tokens
         place = Place(worker.id, worker.address)
@@ -168,7 +167,7 @@ class Placing:
             if stay is not None:
                 self._strategy.learn(wanted, stay)
 
-    def _choose(self, wanted: Wanted, tier: TierName, *, bulk: bool) -> tuple[Worker, Decision]:
+    def _choose(self, wanted: Wanted, tier: TierName) -> tuple[Worker, Decision]:
         model, pool = wanted.model, self._registry.pool(wanted.model)
         if pool is None:
             known = self._registry.all()
@@ -177,7 +176,7 @@ class Placing:
             if self._registry.served_lately(model):
                 raise NoWorkers(model)
             raise ModelNotFound(model, sorted({served.name for worker in known for served in worker.models}))
-        wanted = replace(wanted, barred=wanted.barred | self._barred(model, tier, pool, bulk=bulk))
+        wanted = replace(wanted, barred=wanted.barred | self._barred(wanted, tier, pool))
         now = self._clock.monotonic()
         decision = self._strategy.choose(wanted, pool, now)
         self._metrics.decisions.labels(decision.branch, decision.reason).inc()
@@ -190,13 +189,11 @@ class Placing:
         _log.debug("placed", worker=worker.id, branch=decision.branch, reason=decision.reason, tokens=decision.tokens)
         return worker, decision
 
-    def _barred(self, model: str, tier: TierName, pool: Pool, *, bulk: bool) -> Set[str]:
-        """Whom it must not go to: those that the breakers keep it from, for bulk work those with half a queue. Where breakers
-        are ignored, everything has to go past half a queue: the rest is shed."""
-        barred = self._breakers.barred(model, tier, pool)
-        if bulk or barred.panic:
-            return barred.workers | self._registry.full_for_bulk()
-        return barred.workers
+    def _barred(self, wanted: Wanted, tier: TierName, pool: Pool) -> Set[str]:
+        """Whom it must not go to: those that the breakers keep it from. Where breakers are ignored, a lane that is half full is
+        full: the rest is shed."""
+        barred = self._breakers.barred(wanted.model, tier, pool)
+        return barred.workers | self._registry.crowded(wanted.lane) if barred.panic else barred.workers
 
     def _now_ms(self) -> int:
         return int(self._clock.unix() * 1000)

@@ -244,7 +244,7 @@ class Reclaiming:
 
     async def _move(self, copy: TaskCopy, place: Place, known: _Details) -> None:
         class_ = keys.class_of(place.lane)
-        worker = self._choose(known)
+        worker = self._choose(known, class_)
         self._targets[copy.generation] = keys.lane(worker, class_) if worker else keys.pool(known.model, class_)
         try:
             session = await self._link.session()
@@ -263,14 +263,14 @@ class Reclaiming:
         self._metrics.moved.labels(outcome).inc()
         _log.info("task_moved", generation=copy.generation, to=worker or "pool", outcome=outcome)
 
-    def _choose(self, known: _Details) -> str:
+    def _choose(self, known: _Details, lane: keys.TaskClass) -> str:
         """A worker by the strategy; empty where none can take more now: then the pool, for whoever has room first."""
         pool = self._registry.pool(known.model)
         if pool is None:
             return ""
         # What has lost one worker is not given to one that gold is kept from.
         barred = self._breakers.barred(known.model, TierName.GOLD, pool).workers
-        wanted = Wanted(known.model, known.session, _MOVED_TOKENS, 0, known.tenant, barred=barred)
+        wanted = Wanted(known.model, known.session, _MOVED_TOKENS, 0, known.tenant, barred=barred, lane=lane)
         return self._strategy.choose(wanted, pool, self._clock.monotonic()).worker
 
     async def _details(self, generations: Sequence[str]) -> list[_Details]:

@@ -17,6 +17,7 @@ from services.router.interfaces import WorkerProbe, WorkerSource
 from services.router.metrics import RouterMetrics
 from streamway.errors import StoreUnavailable
 from streamway.runtime.clock import Clock
+from streamway.valkey.keys import TaskClass
 
 _log = structlog.get_logger("router")
 _STATES = ("ready", "draining", "unhealthy")
@@ -83,9 +84,9 @@ class Registry:
         """The workers that serve a model, as a strategy wants them; None when there are none."""
         return self._fleet.pool(model)
 
-    def full_for_bulk(self) -> Set[str]:
-        """Workers that take interactive work only, as of the last `pool`."""
-        return self._fleet.full_for_bulk
+    def crowded(self, lane: TaskClass) -> Set[str]:
+        """Workers whose lane of this kind is half full, as of the last `pool`."""
+        return self._fleet.crowded(lane)
 
     def tasks(self, worker: Worker) -> int:
         """Tasks of a worker now: in its lanes, waiting, running."""

@@ -11,7 +11,8 @@ import grpc.aio
 import structlog
 
 from services.router.core.fleet import PART
-from services.router.core.worker import ServedModel, Worker
+from services.router.core.queues import Lanes
+from services.router.core.worker import ServedModel, Worker, running_of
 from streamway.config.shared import SharedSettings
 from streamway.errors import StoreUnavailable
 from streamway.rpc import mesh_metadata, open_channel
@@ -51,10 +52,10 @@ class LeaseSource:
             for id_ in part:
                 session.send(("HGETALL", keys.lease("worker", id_)), leases.append)
             lengths = await _lengths(session, part)
-            for id_, fields, tasks in zip(part, leases, lengths, strict=True):
+            for id_, fields, lanes in zip(part, leases, lengths, strict=True):
                 worker = self._parse(id_, fields) if isinstance(fields, list) and fields else None
                 if worker is not None:
-                    workers.append(replace(worker, tasks=tasks, polled_ms=polled_ms))
+                    workers.append(replace(worker, lanes=lanes, polled_ms=polled_ms))
         return workers
 
     def _parse(self, id_: str, fields: list[bytes]) -> Worker | None:
@@ -97,8 +98,8 @@ class StaticSource:
         async def with_tasks(session: Session) -> list[Worker]:
             lengths = await _lengths(session, [worker.id for worker in workers])
             return [
-                replace(worker, tasks=tasks, polled_ms=polled_ms)
-                for worker, tasks in zip(workers, lengths, strict=True)
+                replace(worker, lanes=lanes, polled_ms=polled_ms)
+                for worker, lanes in zip(workers, lengths, strict=True)
             ]
 
         return await _answered(self._link, with_tasks)
@@ -118,6 +119,9 @@ class StaticSource:
             prefill_ms=load.prefill_ms,
             slot_ms=load.slot_ms,
             limit=load.limit,
+            running=running_of(load.running_lanes),
+            busy=load.running,
+            preload_depth=load.preload_depth,
             kv_used=min(1.0, max(0.0, load.kv_used)),
             kv_full=load.kv_full,
             draining=load.draining,
@@ -126,7 +130,7 @@ class StaticSource:
         )
 
 
-async def _lengths(session: Session, workers: Sequence[str]) -> list[int]:
+async def _lengths(session: Session, workers: Sequence[str]) -> list[Lanes]:
     """The number of entries in each worker's lanes: everybody's tasks, also those not read yet. A finished task is deleted.
 
     Raises LinkLost or StoreRefused.
@@ -139,7 +143,12 @@ async def _lengths(session: Session, workers: Sequence[str]) -> list[int]:
     await session.call("PING")
     width = len(keys.CLASSES)
     counts = [answer if isinstance(answer, int) else 0 for answer in answers]
-    return [sum(counts[start : start + width]) for start in range(0, len(counts), width)]
+    return [_lanes(counts[start : start + width]) for start in range(0, len(counts), width)]
+
+
+def _lanes(lengths: Sequence[int]) -> Lanes:
+    gold, silver, bronze, bulk = lengths
+    return gold, silver, bronze, bulk
 
 
 async def _answered(link: Link, read: Callable[[Session], Awaitable[list[Worker]]]) -> list[Worker]:

@@ -8,6 +8,7 @@ from services.router.core.bounded import Bounded, bound
 from services.router.core.decision import Branch, Candidate, Decision, Reason, Wanted
 from services.router.core.pace import Pace
 from services.router.core.pool import Pool
+from services.router.core.queues import EVERY_LANE
 from services.router.core.ring import Ring
 from services.router.core.sessions import Sessions, Stay
 
@@ -57,12 +58,12 @@ def test_a_turn_whose_prompt_is_in_kv_is_not_sent_away_for_a_small_load() -> Non
 
 
 def test_a_full_queue_spills() -> None:
-    decision = _one(_pool(**{HOME: Candidate(HOME, 4, 0, full=True)}))
+    decision = _one(_pool(**{HOME: Candidate(HOME, 4, 0, full=EVERY_LANE)}))
     assert (decision.branch, decision.reason) == (Branch.SPILL, Reason.QUEUE_FULL)
 
 
 def test_a_full_kv_cache_spills_and_is_the_reason() -> None:
-    decision = _one(_pool(**{HOME: Candidate(HOME, 4, 0, full=True, kv_full=True)}))
+    decision = _one(_pool(**{HOME: Candidate(HOME, 4, 0, full=EVERY_LANE, kv_full=True)}))
     assert (decision.branch, decision.reason) == (Branch.SPILL, Reason.KV_FULL)
 
 
@@ -92,7 +93,7 @@ def test_when_all_are_over_the_least_loaded_takes_it() -> None:
 
 def test_nobody_open_and_everybody_full_are_told_apart() -> None:
     closed = _pool(**{name: Candidate(name, 1, 0, open=False) for name in ORDER})
-    full = _pool(**{name: Candidate(name, 1, 0, full=True) for name in ORDER})
+    full = _pool(**{name: Candidate(name, 1, 0, full=EVERY_LANE) for name in ORDER})
     for pool, told in ((closed, False), (full, True), (Pool(), False)):
         decision = _one(pool)
         assert (decision.worker, decision.branch, decision.full) == ("", Branch.NONE_ELIGIBLE, told)
@@ -138,7 +139,7 @@ def test_a_decision_over_a_thousand_workers_looks_at_a_few() -> None:
 def _spilled(strategy: Bounded, prompt: int = 999, output: int = 1) -> Wanted:
     """A session of which SECOND has 1,000 tokens and HOME has none."""
     wanted = Wanted("m", KEY, prompt, output, "t")
-    decision = strategy.choose(wanted, _pool(**{HOME: Candidate(HOME, 4, 0, full=True)}), 0.0)
+    decision = strategy.choose(wanted, _pool(**{HOME: Candidate(HOME, 4, 0, full=EVERY_LANE)}), 0.0)
     assert (decision.worker, decision.branch) == (SECOND, Branch.SPILL)
     strategy.placed(wanted, decision, 0.0)
     return wanted
@@ -184,7 +185,7 @@ def test_where_it_spilled_to_may_have_no_room_either() -> None:
     strategy = _strategy()
     _spilled(strategy)
     decision = strategy.choose(
-        Wanted("m", KEY, 1100, 1, "t"), _pool(**{SECOND: Candidate(SECOND, 4, 0, full=True)}), 1.0
+        Wanted("m", KEY, 1100, 1, "t"), _pool(**{SECOND: Candidate(SECOND, 4, 0, full=EVERY_LANE)}), 1.0
     )
     assert decision.worker == HOME
     gone = Pool(Candidate(name, 4, 0) for name in (HOME, THIRD))
@@ -262,7 +263,7 @@ def test_a_session_that_waits_to_move_still_does_so_after_home_had_no_room() -> 
     strategy = _strategy(per_s=1)
     pool, movers = _moving(strategy, 100)
     one = movers[0]
-    pool.put(Candidate("w-new", 1000, 0, full=True))
+    pool.put(Candidate("w-new", 1000, 0, full=EVERY_LANE))
     decision = strategy.choose(one, pool, 1.0)
     assert decision.reason == Reason.KEPT
     strategy.placed(one, decision, 1.0)

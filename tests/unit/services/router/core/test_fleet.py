@@ -8,12 +8,14 @@ import pytest
 
 from services.router.core.fleet import Fleet
 from services.router.core.ledger import Ledger
+from services.router.core.queues import EVERY_LANE
 from services.router.core.worker import ServedModel, Worker
+from streamway.valkey.keys import CLASSES
 
 
 def _worker(id_: str, *models: str, load: int = 0, tasks: int = 0, at: float = 1000.0) -> Worker:
     served = tuple(ServedModel(model, 0) for model in models or ("m",))
-    return Worker(id_, "x:1", served, 4, load_tokens=load, reported_ms=at, tasks=tasks, polled_ms=at)
+    return Worker(id_, "x:1", served, 4, load_tokens=load, reported_ms=at, lanes=(tasks, 0, 0, 0), polled_ms=at)
 
 
 class _World:
@@ -75,27 +77,44 @@ def test_a_queue_follows_the_depth_that_its_worker_reports() -> None:
     fleet.adopt(workers)
     pool = fleet.pool("m")
     assert pool is not None
-    assert (pool["a"].full, pool["b"].full) == (True, False)
+    assert (pool["a"].full, pool["b"].full) == ({"gold"}, frozenset())
 
 
-def test_bulk_fills_half_of_a_queue_and_interactive_work_all_of_it() -> None:
+def test_each_lane_has_a_queue_of_its_own() -> None:
+    """Four slots, all of them gold's; twice a depth of two may wait in each lane, half of that where breakers are ignored."""
     ledger = Ledger()
     fleet = Fleet(ledger, None, 0.125)
-    # Four slots, and twice a depth of two: from six tasks on no bulk, from eight on nothing.
-    workers = [replace(_worker("a", tasks=6), preload_depth=2), replace(_worker("b", tasks=5), preload_depth=2)]
-    for worker in workers:
-        ledger.seen(worker)
-    fleet.adopt(workers)
-    pool = fleet.pool("m")
+    worker = replace(_worker("a"), preload_depth=2, lanes=(4, 0, 3, 1), running=(4, 0, 0, 0), busy=4)
+
+    def full() -> tuple[set[str], set[str]]:
+        pool = fleet.pool("m")
+        assert pool is not None
+        return set(pool["a"].full), {lane for lane in CLASSES if "a" in fleet.crowded(lane)}
+
+    ledger.seen(worker)
+    fleet.adopt([worker])
+    assert full() == (set(), {"bronze"})
+    ledger.add("b", "a", 10, 1100, "bronze")
+    assert full() == ({"bronze"}, {"bronze"})
+    for number in range(3):
+        ledger.add(f"bulk {number}", "a", 10, 1100, "bulk")
+    assert full() == ({"bronze", "bulk"}, {"bronze", "bulk"})
+    ledger.settle("b")
+    assert full() == ({"bulk"}, {"bronze", "bulk"})
+
+
+def test_a_backlog_of_others_takes_no_place_from_who_is_urgent() -> None:
+    """Whatever waits in the lanes below and in bulk, a lane that is not full itself takes the next task."""
+    world = _World(
+        replace(_worker("a"), lanes=(4, 90, 90, 90), running=(4, 0, 0, 0), busy=4, preload_depth=1),
+        replace(_worker("b"), lanes=(6, 0, 0, 0), running=(4, 0, 0, 0), busy=4, preload_depth=1),
+    )
+    pool = world.fleet.pool("m")
     assert pool is not None
-    assert fleet.full_for_bulk == {"a"}
-    assert not pool["a"].full
-    ledger.add("g", "b", 10, 1100)
-    fleet.pool("m")
-    assert fleet.full_for_bulk == {"a", "b"}
-    ledger.settle("g")
-    fleet.pool("m")
-    assert fleet.full_for_bulk == {"a"}
+    found = pool.least("gold")
+    assert found is not None
+    assert found.worker == "a"
+    assert pool.least("silver") == pool.least("bulk") == pool["b"]
 
 
 def test_the_wait_is_what_is_ahead_at_the_pace_of_late() -> None:
@@ -163,12 +182,12 @@ def test_a_worker_whose_kv_is_full_takes_nothing_until_it_says_otherwise() -> No
     world = _World(full, _worker("b"))
     pool = world.fleet.pool("m")
     assert pool is not None
-    assert (pool["a"].takes, pool["a"].kv_full, pool["b"].takes) == (False, True, True)
+    assert (pool["a"].full, pool["a"].kv_full, pool["b"].full) == (EVERY_LANE, True, frozenset())
     assert pool.any_open, "it is up, and may be waited for"
     world.look(_worker("a", at=1500.0), _worker("b", at=1500.0), now=1500.0)
     pool = world.fleet.pool("m")
     assert pool is not None
-    assert pool["a"].takes
+    assert pool["a"].takes("gold")
 
 
 def test_the_weight_of_a_worker_follows_its_limit_and_the_homes_of_sessions_do_not() -> None:

@@ -13,7 +13,7 @@ from services.router.core.worker import ServedModel, Worker
 
 
 def _worker(id_: str = "w", *, load: int = 0, reported: float = 0, tasks: int = 0, polled: float = 0) -> Worker:
-    return Worker(id_, "x:1", (), 4, load_tokens=load, reported_ms=reported, tasks=tasks, polled_ms=polled)
+    return Worker(id_, "x:1", (), 4, load_tokens=load, reported_ms=reported, lanes=(tasks, 0, 0, 0), polled_ms=polled)
 
 
 def test_what_was_dispatched_since_the_report_is_added() -> None:
@@ -108,3 +108,22 @@ def test_e3_two_hundred_requests_on_frozen_reports_stay_within_the_bound(routers
         ledgers[turn].add(f"g{number}", decision.worker, decision.tokens, 1500 + 50 * number)
     totals = [sum(ledger.own(name) for ledger in ledgers) for name in names]
     assert max(totals) <= 1.25 * sum(totals) / 4 + routers * 300
+
+
+def test_tasks_are_counted_by_lane_between_two_looks() -> None:
+    ledger = Ledger()
+    worker = Worker("w", "x:1", (), 4, reported_ms=1000, lanes=(1, 0, 2, 0), polled_ms=1000)
+    ledger.add("old", "w", 10, 500, "bronze")
+    ledger.seen(worker)
+    ledger.add("new", "w", 10, 1100, "bulk")
+    assert ledger.lanes(worker) == (1, 0, 2, 1)
+    ledger.settle("old")
+    assert ledger.lanes(worker) == (1, 0, 1, 1)
+    assert ledger.tasks(worker) == 3
+    ledger.settle("new")
+    assert ledger.lanes(worker) == (1, 0, 1, 0)
+    # The next look has what has happened; what was dispatched after it is added again.
+    ledger.add("newer", "w", 10, 1400, "silver")
+    later = Worker("w", "x:1", (), 4, reported_ms=1000, lanes=(1, 0, 1, 0), polled_ms=1300)
+    ledger.seen(later)
+    assert ledger.lanes(later) == (1, 1, 1, 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 from services.router.core.decision import Candidate
 from services.router.core.pool import Pool
 from services.router.core.tournament import NEVER, Tournament
+from streamway.valkey.keys import CLASSES
 
 
 def test_the_sums_and_the_least_loaded_are_right_after_any_changes() -> None:
@@ -16,16 +18,20 @@ def test_the_sums_and_the_least_loaded_are_right_after_any_changes() -> None:
     for _ in range(2000):
         pool.put(
             Candidate(
-                draw.choice(names), draw.randint(1, 9), draw.randrange(500), draw.random() < 0.8, draw.random() < 0.2
+                draw.choice(names),
+                draw.randint(1, 9),
+                draw.randrange(500),
+                draw.random() < 0.8,
+                frozenset(lane for lane in CLASSES if draw.random() < 0.2),
             )
         )
         takers = [one for one in pool.values() if one.open]
         assert (pool.total, pool.weights) == (sum(one.load for one in takers), sum(one.weight for one in takers))
         barred = {draw.choice(names)}
-        for closed in (set(), barred):
-            free = [one for one in pool.values() if one.takes and one.worker not in closed]
+        for lane, closed in product(CLASSES, (set(), barred)):
+            free = [one for one in pool.values() if one.takes(lane) and one.worker not in closed]
             expected = min(free, key=lambda one: (one.load / one.weight, one.worker), default=None)
-            found = pool.least(closed)
+            found = pool.least(lane, closed)
             assert (found is None) == (expected is None)
             if found is not None and expected is not None:
                 assert found.pressure == expected.pressure

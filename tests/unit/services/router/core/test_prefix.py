@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.router.core.decision import Branch, Candidate, Reason, Wanted
 from services.router.core.pool import Pool
 from services.router.core.prefix import PrefixAffinity, PrefixIndex, block_names
+from services.router.core.queues import EVERY_LANE
 from streamway.v1 import common_pb2
 
 
@@ -80,7 +81,7 @@ def test_a_closed_or_full_holder_gets_nothing() -> None:
     strategy = _strategy()
     closed = Pool([Candidate("a", 4, 0), Candidate("b", 4, 0, open=False)])
     assert strategy.choose(_wanted(1, 2, 3), closed, 0.0).branch == Branch.MOVED
-    full = Pool([Candidate("a", 4, 0), Candidate("b", 4, 0, full=True)])
+    full = Pool([Candidate("a", 4, 0), Candidate("b", 4, 0, full=EVERY_LANE)])
     assert strategy.choose(_wanted(1, 2, 3), full, 0.0).branch == Branch.SPILL
     assert strategy.choose(_wanted(1), Pool(), 0.0).branch == Branch.NONE_ELIGIBLE
 

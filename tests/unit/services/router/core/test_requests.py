@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.router.core.admission import bulk_limit, is_full, queue_limit, queue_position, refusal, retry_after_s
+from services.router.core.admission import crowded_limit, queue_limit, queue_position, refusal, retry_after_s
 from services.router.core.body import look
 from services.router.core.cacheable import qualifies
 from services.router.core.estimate import prompt_bytes, wanted_of
@@ -102,7 +102,6 @@ def test_admission() -> None:
     assert refusal(draining=False, live=9, most=10) is None
     assert isinstance(refusal(draining=False, live=10, most=10), TooManyGenerations)
     assert isinstance(refusal(draining=True, live=0, most=10), GoingAway)
-    assert [is_full(tasks, 4, 8) for tasks in (11, 12)] == [False, True]
     assert [queue_position(tasks, 4) for tasks in (0, 3, 4, 6)] == [0, 0, 1, 3]
     assert [retry_after_s(rate) for rate in (0, 100, 0.25, 0.001)] == [1, 1, 4, 30]
 
@@ -127,5 +126,5 @@ def test_a_queue_is_twice_the_depth_that_the_worker_reports_unless_it_is_set() -
     assert queue_limit(3, 16) == 3
 
 
-def test_half_of_a_queue_is_kept_from_bulk() -> None:
-    assert [bulk_limit(limit) for limit in (0, 1, 8, 9)] == [0, 1, 4, 5]
+def test_a_queue_is_half_as_long_where_breakers_are_ignored() -> None:
+    assert [crowded_limit(limit) for limit in (0, 1, 8, 9)] == [0, 1, 4, 5]

@@ -10,6 +10,7 @@ import pytest
 from services.router.core.decision import Branch, Candidate, Wanted
 from services.router.core.pool import Pool
 from services.router.core.strategy import StrategyName, StrategyOptions, make_strategy
+from streamway.valkey.keys import CLASSES
 
 
 @pytest.mark.parametrize("name", get_args(StrategyName))
@@ -28,7 +29,7 @@ def test_a_decision_is_a_worker_that_takes_work_or_a_reason(name: StrategyName) 
                 pool[one].weight,
                 draw.randrange(5000),
                 draw.random() < 0.8,
-                draw.random() < 0.2,
+                frozenset(lane for lane in CLASSES if draw.random() < 0.2),
                 draw.choice([0.0, 40.0, 400.0]),
                 0.1,
             )
@@ -36,9 +37,11 @@ def test_a_decision_is_a_worker_that_takes_work_or_a_reason(name: StrategyName) 
         session = f"s{draw.randrange(40)}" if draw.random() < 0.9 else ""
         barred = frozenset({draw.choice(list(pool))}) if draw.random() < 0.2 else frozenset[str]()
         blocks = tuple(draw.randrange(6) * 1000 + depth for depth in range(draw.randrange(5)))
-        wanted = Wanted("m", session, draw.randint(1, 3000), draw.randint(1, 300), "t", blocks, barred)
+        wanted = Wanted(
+            "m", session, draw.randint(1, 3000), draw.randint(1, 300), "t", blocks, barred, draw.choice(CLASSES)
+        )
         decision = strategy.choose(wanted, pool, float(step))
-        takers = {one.worker for one in pool.values() if one.takes} - barred
+        takers = {one.worker for one in pool.values() if one.takes(wanted.lane)} - barred
         assert strategy.choose(wanted, pool, float(step)) == decision, "the same question has the same answer"
         strategy.placed(wanted, decision, float(step))
         if not takers:
