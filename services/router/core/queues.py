@@ -12,8 +12,7 @@ old; since it keeps its slots in use, what has ended meanwhile has made room for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from streamway.valkey.keys import CLASSES, TaskClass
 
@@ -25,8 +24,7 @@ NO_LANE: Final[frozenset[TaskClass]] = frozenset()
 EVERY_LANE: Final[frozenset[TaskClass]] = frozenset(CLASSES)
 
 
-@dataclass(frozen=True, slots=True)
-class Queues:
+class Queues(NamedTuple):
     """`waiting` tasks of each lane, and how many slots are idle: then nothing waits."""
 
     waiting: Lanes
@@ -38,21 +36,22 @@ class Queues:
 
         Whatever it says, no more than `slots` of them count as running: one that lies cannot have a queue without an end.
         """
-        past_lanes = min(slots, max(0, busy - sum(running)))
-        free, running_now = slots - past_lanes, []
-        for there, said in zip(tasks, running, strict=True):
-            running_now.append(min(there, said, free))
-            free -= running_now[-1]
-        waiting = []
-        for there, run in zip(tasks, running_now, strict=True):
-            start = min(there - run, free)
-            free -= start
-            waiting.append(there - run - start)
-        gold, silver, bronze, bulk = waiting
-        return cls((gold, silver, bronze, bulk), free)
+        free = slots - min(slots, max(0, busy - sum(running)))
+        there = sum(tasks)
+        if there <= free:
+            return cls(NO_TASKS, free - there)
+        left = list(tasks)
+        # First those that are said to run, then the highest lanes.
+        for most in (running, tasks):
+            for lane, number in enumerate(left):
+                starts = min(number, most[lane], free)
+                left[lane] = number - starts
+                free -= starts
+        gold, silver, bronze, bulk = left
+        return cls((gold, silver, bronze, bulk), 0)
 
     def full(self, limit: int) -> frozenset[TaskClass]:
         """Lanes in which `limit` tasks or more wait; none while a slot is idle."""
-        if self.idle:
+        if self.idle or max(self.waiting) < limit:
             return NO_LANE
-        return frozenset(lane for lane, waiting in zip(CLASSES, self.waiting, strict=True) if waiting >= limit)
+        return frozenset([lane for lane, waiting in zip(CLASSES, self.waiting, strict=True) if waiting >= limit])
