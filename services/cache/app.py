@@ -43,17 +43,18 @@ class CacheApp:
         self._settings = settings
         self._shared = shared
         self._clock = clock
-        # Jitter needs no secret randomness; entry ids do.
-        entries = LruCache(
-            settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id, self._entry_removed
-        )
-        limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)
-        self._cache = ExactCache(entries, limits, clock.monotonic)
         self._scope = TaskScope("cache")
         self._encoder = make_encoder(settings)
         self._likeness: Likeness | None = None
         registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, registry)
+        # Jitter needs no secret randomness; entry ids do.
+        entries = LruCache(
+            *(settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id, self._entry_removed),
+            bound_of=self._tenants.buffered_bytes,
+        )
+        limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)
+        self._cache = ExactCache(entries, limits, clock.monotonic)
         self._provider = tracing.configure("cache", shared.traces)
         self._answers = Answers(self._cache, self._scope)
         servicer = CacheServicer(

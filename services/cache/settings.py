@@ -38,7 +38,7 @@ class CacheSettings(ServiceSettings):
     tenant_limit_bytes: int = Field(
         default=128 * 1024**2,
         ge=1024**2,
-        description="Most bytes of one tenant's entries, so that none crowds out the rest.",
+        description="Most bytes of one tenant's entries, so that none crowds out the rest; less where its buffered_bytes are.",
     )
     answer_limit_bytes: int = Field(
         default=1024**2, ge=1024, le=1024**2, description="Largest answer that is kept, in bytes."

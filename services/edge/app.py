@@ -89,6 +89,7 @@ class Edge:
             slow_s=settings.slow_s,
             buffer_bytes=settings.buffer_bytes,
             stuck_s=settings.slow_client_s,
+            bound_of=self._tenants.buffered_bytes,
         )
         workers = AttachPool(
             shared,

@@ -190,6 +190,7 @@ class Adapter:
             generation_bytes=settings.memory_generation_bytes,
             ended_ttl_s=settings.memory_s,
             most_gone=settings.memory_ids,
+            bound_of=self._tenants.buffered_bytes,
         )
         flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
         self._stack.callback(flusher.close)
@@ -320,6 +321,11 @@ class Adapter:
         metrics.gauge("streamway_queued", "Tasks in the window that wait for a slot.", lambda: window.waiting)
         metrics.gauge("streamway_window_free", "Tasks that may still be taken.", lambda: window.free)
         metrics.gauge("streamway_memory_bytes", "Bytes of events kept for late readers.", lambda: memory.bytes)
+        metrics.gauge(
+            "streamway_memory_trimmed_bytes",
+            "Bytes of events dropped since their tenant had more than its buffered_bytes.",
+            lambda: memory.trimmed_bytes,
+        )
         metrics.gauge("streamway_memory_generations", "Generations kept for late readers.", lambda: len(memory))
         metrics.gauge("streamway_channels", "Response channels that are written.", lambda: len(self._journaling))
         metrics.gauge(

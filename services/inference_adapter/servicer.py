@@ -129,14 +129,15 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             raise GoingAway("worker")
         if not self._monitor.healthy:
             raise NoWorkers(request.model)
-        if self._memory.pressed and is_bulk(task_class(request.priority)):
+        name = identity.tenant_for(request.tenant)
+        if is_bulk(task_class(request.priority)) and (self._memory.pressed or self._worker.has_too_much(name)):
             raise MemoryPressure("worker")
         if not await self._worker.room.for_call():
             raise QueueFull(request.model, _RETRY_S)
         wanted = common_pb2.GenerationRequest()
         wanted.CopyFrom(request)
         wanted.generation = request.generation or new_generation_id()
-        wanted.tenant = identity.tenant_for(request.tenant)
+        wanted.tenant = name
         if not identity.mesh:
             wanted.ClearField("entitlement")
         if not wanted.session and identity.session:

@@ -138,6 +138,11 @@ class Tenancy:
         """Somebody can show who they are."""
         return bool(self.keys) or self.jwt is not None
 
+    def buffered_bytes(self, name: str) -> int | None:
+        """What a tenant may have buffered in one process; None: no bound, or not known."""
+        found = self.tenant(name)
+        return found.buffered_bytes if found is not None else None
+
     def tenant(self, name: str) -> Tenant | None:
         """What a tenant is entitled to; None for one that may do nothing."""
         found = self.tenants.get(name)

@@ -54,6 +54,10 @@ class TenancyWatch(ConfigWatch[Tenancy]):
         """All tenants and keys of this moment."""
         return self.value
 
+    def buffered_bytes(self, tenant: str) -> int | None:
+        """What a tenant may have buffered in this process now; None: no bound, or not known here."""
+        return self.tenancy.buffered_bytes(tenant)
+
 
 def _objection(before: Tenancy | None, found: Tenancy, shared: SharedSettings) -> str:
     """Why a running process can't go from one to the other; "" when it can."""

@@ -47,7 +47,8 @@ class Partition:
 
 
 class LruCache:
-    """At most `limit_bytes` in all and `tenant_limit_bytes` for each tenant.
+    """At most `limit_bytes` in all, and for each tenant `tenant_limit_bytes` or what `bound_of` says, whichever is less (None: it
+    says nothing).
 
     `draw` gives numbers in [0, 1) for the jitter of the time to live, which keeps entries that were stored together from
     expiring together; `new_id` makes ids that nobody can guess. `removed` is told the id of every entry that goes.
@@ -60,9 +61,11 @@ class LruCache:
         draw: Callable[[], float],
         new_id: Callable[[], str],
         removed: Callable[[str], None] | None = None,
+        bound_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self.limit_bytes = limit_bytes
-        self.tenant_limit_bytes = min(tenant_limit_bytes, limit_bytes)
+        self._tenant_limit_bytes = min(tenant_limit_bytes, limit_bytes)
+        self._bound_of = bound_of
         self._draw = draw
         self._new_id = new_id
         self._removed = removed
@@ -74,6 +77,11 @@ class LruCache:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def tenant_limit_bytes(self, tenant: str) -> int:
+        """Most bytes of one tenant's entries."""
+        bound = self._bound_of(tenant)
+        return self._tenant_limit_bytes if bound is None else min(bound, self._tenant_limit_bytes)
 
     def partition(self, tenant: str) -> tuple[int, int]:
         """Entries and bytes of one tenant."""
@@ -108,7 +116,8 @@ class LruCache:
         partition.size_bytes += entry.size_bytes
         self._push_expiry(entry)
         evicted: list[Entry] = []
-        while partition.size_bytes > self.tenant_limit_bytes and len(partition.entries) > 1:
+        limit_bytes = self.tenant_limit_bytes(tenant)
+        while partition.size_bytes > limit_bytes and len(partition.entries) > 1:
             evicted.append(self._remove(next(iter(partition.entries.values()))))
         while self.size_bytes > self.limit_bytes and len(self._all) > 1:
             evicted.append(self._remove(next(iter(self._all.values()))))

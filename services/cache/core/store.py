@@ -81,7 +81,9 @@ class ExactCache:
     ) -> Entry | StoreRefusal:
         """Keeps a whole answer, or says why not. `extra_bytes` is what it takes elsewhere."""
         body = _answer(query.model, events).SerializeToString(deterministic=True)
-        refusal = refuses_store(events, len(body), min(self._limits.answer_bytes, self._entries.tenant_limit_bytes))
+        refusal = refuses_store(
+            events, len(body), min(self._limits.answer_bytes, self._entries.tenant_limit_bytes(query.tenant))
+        )
         if refusal:
             return refusal
         lives_s = min(ttl_s, self._limits.most_ttl_s) if ttl_s > 0 else self._limits.ttl_s
@@ -122,7 +124,7 @@ class ExactCache:
         else:
             counters = self._tenants.get(tenant, Counters())
             count, size = self._entries.partition(tenant)
-            limit = self._entries.tenant_limit_bytes
+            limit = self._entries.tenant_limit_bytes(tenant)
         return cache_pb2.StatsResponse(
             entries=count,
             bytes=size,

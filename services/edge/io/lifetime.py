@@ -70,6 +70,11 @@ class Lifetime:
         self.outbox = Outbox(transport, surface.flusher, SURFACE, self._too_slow, self)
 
     @property
+    def tenant(self) -> str:
+        """Whose connection it is."""
+        return self._caller.identity.tenant
+
+    @property
     def idle(self) -> bool:
         """Nothing runs on it, and nothing ends it."""
         return not (self._live or self._closing or self._leaving)

@@ -90,6 +90,7 @@ class EdgeMetrics(Collector):
         self.bytes: Tally[str] = Tally()
         self.resumes: Tally[str] = Tally()
         self.pauses = 0
+        self.tenant_pauses = 0
         self.slow_consumers = 0
         self.abnormal_closes = 0
         self.router_failures = 0
@@ -133,6 +134,11 @@ class EdgeMetrics(Collector):
             "streamway_edge_pauses",
             "Times a generation was paused since its client read too slowly, to be served from its channel later.",
             self.pauses,
+        )
+        yield CounterMetricFamily(
+            "streamway_edge_tenant_pauses",
+            "Times a client was paused since those of its tenant had more waiting than its buffered_bytes.",
+            self.tenant_pauses,
         )
         yield CounterMetricFamily(
             "streamway_edge_slow_consumers", "Connections closed since the client read too slowly.", self.slow_consumers

@@ -8,6 +8,8 @@ kernel does not take waits in the transport's buffer, and that is bounded. Over 
         nothing taken for `stuck_s`   closed; the client can resume
     others                            `slow_s` to get below, or closed; over `buffer_bytes` at once
 
+A tenant whose clients have more waiting than its soft bound (`core/backlog.py`) has those paused that are behind at all.
+
 A client that has half-closed its connection is gone: what waits for it is dropped. Otherwise one that also reads nothing would
 hold connection and generation for as long as its kernel answers.
 """
@@ -18,6 +20,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from services.edge.core.backlog import Backlog
 from services.edge.io.metrics import EdgeMetrics
 from streamway.errors import SlowConsumer
 
@@ -26,6 +29,11 @@ _LOOK_S: Final = 0.05
 
 class Pausing(Protocol):
     """What is written to one client, and can be stopped and picked up again later."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose client it is."""
+        ...
 
     def pause(self) -> bool:
         """Writes nothing more until `go_on`. False: some of it has to be written as it comes."""
@@ -37,10 +45,20 @@ class Pausing(Protocol):
 
 
 class Flusher:
-    """Writes every outbox that has something, once per batch. One for the process."""
+    """Writes every outbox that has something, once per batch. One for the process.
+
+    `bound_of`: bytes that may wait for all clients of a tenant; None: any.
+    """
 
     def __init__(
-        self, metrics: EdgeMetrics, *, slow_bytes: int, slow_s: float, buffer_bytes: int, stuck_s: float = 10.0
+        self,
+        metrics: EdgeMetrics,
+        *,
+        slow_bytes: int,
+        slow_s: float,
+        buffer_bytes: int,
+        stuck_s: float = 10.0,
+        bound_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.metrics = metrics
@@ -55,6 +73,7 @@ class Flusher:
         self._slow: dict[Outbox, float] = {}
         self._paused: dict[Outbox, tuple[int, float]] = {}
         self._looking = False
+        self._backlog: Backlog[Outbox] = Backlog(bound_of, lambda outbox: outbox.waiting)
 
     def mark(self, outbox: Outbox) -> None:
         """This outbox has something. It is written when the batch ends, at the latest on the loop's next turn."""
@@ -68,6 +87,13 @@ class Flusher:
         dirty, self._dirty = self._dirty, []
         for outbox in dirty:
             outbox.flush()
+
+    def behind(self, outbox: Outbox, waiting: int) -> None:
+        """The client of this outbox has not taken everything: where its tenant has too much waiting, it gets no more of it."""
+        if outbox.tenant and self._backlog.note(outbox, outbox.tenant, waiting):
+            for other in self._backlog.clients(outbox.tenant):
+                if other.hold():
+                    self.metrics.tenant_pauses += 1
 
     def watch(self, outbox: Outbox) -> None:
         """This outbox is over `slow_bytes`, and cannot be paused: it has `slow_s` to get below."""
@@ -83,6 +109,7 @@ class Flusher:
         """The connection is gone."""
         self._slow.pop(outbox, None)
         self._paused.pop(outbox, None)
+        self._backlog.forget(outbox, outbox.tenant)
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -105,7 +132,7 @@ class Flusher:
                 outbox.overflow()
         for outbox, (waited, until) in list(self._paused.items()):
             waiting = outbox.waiting
-            if waiting <= self.slow_bytes // 4:
+            if waiting <= self.slow_bytes // 4 and not (waiting and self._backlog.over(outbox.tenant)):
                 del self._paused[outbox]
                 outbox.drained()
             elif waiting < waited:
@@ -137,6 +164,7 @@ class Outbox:
         "_transport",
         "closed",
         "surface",
+        "tenant",
     )
 
     def __init__(
@@ -158,6 +186,8 @@ class Outbox:
         self._paused = False
         self.closed = False
         self.surface = surface
+        # Empty: it has no bound but its own.
+        self.tenant = pausing.tenant if pausing is not None else ""
 
     @property
     def waiting(self) -> int:
@@ -207,12 +237,22 @@ class Outbox:
         transport.write(self.framed(data))
         flusher = self._flusher
         flusher.metrics.sent(self.surface, len(data))
-        if transport.get_write_buffer_size() > flusher.slow_bytes:
-            self._full()
+        waiting = transport.get_write_buffer_size()
+        if waiting:
+            flusher.behind(self, waiting)
+            if waiting > flusher.slow_bytes:
+                self._full()
 
     def framed(self, data: bytes) -> bytes:
         """The bytes as the surface's transfer coding wants them."""
         return data
+
+    def hold(self) -> bool:
+        """The client gets nothing more of what can wait before it has read what is there. False: it is held already."""
+        if self.closed or self._paused or self._pausing is None:
+            return False
+        self._pause(self._pausing)
+        return True
 
     def drained(self) -> None:
         """The client has read nearly all of what waited."""
@@ -246,14 +286,20 @@ class Outbox:
         self._flusher.forget(self)
 
     def _full(self) -> None:
-        if self._pausing is not None and self._pausing.pause():
-            if not self._paused:
-                self._paused = True
-                self._flusher.watch_paused(self)
-        elif self._transport.get_write_buffer_size() > self._flusher.buffer_bytes:
+        if self._pausing is not None and self._pause(self._pausing):
+            return
+        if self._transport.get_write_buffer_size() > self._flusher.buffer_bytes:
             self.overflow()
         else:
             self._flusher.watch(self)
+
+    def _pause(self, pausing: Pausing) -> bool:
+        """True: nothing more comes. Where some of it has to come, the rest goes on when the client has caught up all the same."""
+        able = pausing.pause()
+        if not self._paused:
+            self._paused = True
+            self._flusher.watch_paused(self)
+        return able
 
 
 def _nobody(_: SlowConsumer) -> None:

@@ -1,6 +1,6 @@
 """The worker's short memory: the events of each generation, for readers that come late or come back.
 
-Memory ── transcripts: running and lately ended generations, bounded in bytes, number and time
+Memory ── transcripts: running and lately ended generations, bounded in bytes, number and time, each tenant's also by themselves
       ├── gone:        ids of which only that they were here is known
       └── tombstones:  ids that were cancelled before their task was read
 """
@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from services.inference_adapter.core.delivery import Kept
+from services.inference_adapter.core.shares import BoundOf, Share, Shares
 from streamway.errors import StreamwayError
 from streamway.journal.line import Line
 from streamway.v1 import common_pb2
@@ -50,6 +51,8 @@ class Reader(Protocol):
 class Transcript:
     """The events of one generation as far as they are kept, serialised, in order. `tenant` owns it.
 
+    `share` is what the tenant has of the memory; `request_bytes` of that are its request's, until it has ended.
+
     A `journaled` one has a response channel too, and a `line` from its engine call's begin on; before, it has no events.
 
     Indices count from the first event ever appended, and stay valid when the oldest events are dropped; `base` is the index
@@ -68,13 +71,19 @@ class Transcript:
         "live",
         "positions",
         "readers",
+        "request_bytes",
+        "share",
         "tenant",
         "unread_since",
     )
 
-    def __init__(self, generation: str, tenant: str, now: float, *, journaled: bool = False) -> None:
+    def __init__(
+        self, generation: str, tenant: str, now: float, *, journaled: bool = False, request_bytes: int = 0
+    ) -> None:
         self.generation = generation
         self.tenant = tenant
+        self.request_bytes = request_bytes
+        self.share = Share(tenant)
         self.journaled = journaled
         self.line: Line | None = None
         self.events: list[bytes] = []
@@ -147,11 +156,19 @@ class Transcript:
 class Memory:
     """All transcripts. Ended ones are forgotten oldest first, for their age or when the bounds are reached.
 
-    A running one keeps at most `generation_bytes` and drops its oldest events beyond that.
+    A running one keeps at most `generation_bytes` and drops its oldest events beyond that. `bound_of`: what a tenant may have
+    before its own are dropped.
     """
 
     def __init__(
-        self, *, most_bytes: int, most_ended: int, generation_bytes: int, ended_ttl_s: float, most_gone: int
+        self,
+        *,
+        most_bytes: int,
+        most_ended: int,
+        generation_bytes: int,
+        ended_ttl_s: float,
+        most_gone: int,
+        bound_of: BoundOf = lambda _: None,
     ) -> None:
         self._most_bytes = most_bytes
         self._most_ended = most_ended
@@ -163,19 +180,31 @@ class Memory:
         self._gone: OrderedDict[str, Gone] = OrderedDict()
         # Until when, and which tenant may be meant; None: any.
         self._tombstones: OrderedDict[str, tuple[float, str | None]] = OrderedDict()
+        self._shares = Shares(bound_of)
         self.bytes = 0
+        # Of events that were dropped since their tenant had more than its bound.
+        self.trimmed_bytes = 0
 
     def __len__(self) -> int:
         """Number of transcripts."""
         return len(self._transcripts)
 
-    def open(self, generation: str, tenant: str, now: float, *, journaled: bool = False) -> Transcript:
-        """Begins a transcript. Raises ValueError when there is one."""
+    def open(
+        self, generation: str, tenant: str, now: float, *, journaled: bool = False, request_bytes: int = 0
+    ) -> Transcript:
+        """Begins a transcript; its tenant also has `request_bytes` until it ends. Raises ValueError when there is one."""
         if generation in self._transcripts:
             raise ValueError(f"{generation} has a transcript already")
-        transcript = self._transcripts[generation] = Transcript(generation, tenant, now, journaled=journaled)
+        transcript = Transcript(generation, tenant, now, journaled=journaled, request_bytes=request_bytes)
+        self._transcripts[generation] = transcript
+        transcript.share = self._shares.enter(transcript)
+        self._trim(transcript)
         self._gone.pop(generation, None)
         return transcript
+
+    def over(self, tenant: str) -> bool:
+        """The tenant has more here than its bound, though all of it that can be dropped has been."""
+        return self._shares.over(tenant)
 
     def find(self, generation: str) -> Transcript | Gone | None:
         """The transcript, or why there is none any more, or None for an id that was never seen."""
@@ -195,7 +224,9 @@ class Memory:
             added += len(raw) + _OVERHEAD_BYTES
         transcript.bytes += added
         self.bytes += added
-        if transcript.bytes > self._generation_bytes or self.bytes > self._most_bytes:
+        share = transcript.share
+        share.bytes += added
+        if transcript.bytes > self._generation_bytes or self.bytes > self._most_bytes or share.bytes > share.bound:
             self._make_room(transcript)
         return added
 
@@ -203,6 +234,7 @@ class Memory:
         """The terminal event of a transcript is in."""
         transcript.ended_at = now
         self._ended[transcript.generation] = transcript
+        self._shares.ended(transcript)
         while len(self._ended) > self._most_ended:
             self._forget_oldest()
 
@@ -212,6 +244,7 @@ class Memory:
             return
         del self._transcripts[transcript.generation]
         self._ended.pop(transcript.generation, None)
+        self._shares.leave(transcript)
         self.bytes -= transcript.bytes
         self.mark_gone(transcript.generation, how)
 
@@ -248,15 +281,25 @@ class Memory:
         return True
 
     def _make_room(self, growing: Transcript) -> None:
+        self._trim(growing)
         while self.bytes > self._most_bytes and self._ended and next(iter(self._ended.values())) is not growing:
             self._forget_oldest()
         over = max(growing.bytes - self._generation_bytes, self.bytes - self._most_bytes)
         if over > 0:
             # A quarter more than needed, so that a long answer does not shift its lists at every flush.
-            self.bytes -= growing.drop_oldest(over + self._generation_bytes // 4)
+            freed = growing.drop_oldest(over + self._generation_bytes // 4)
+            self.bytes -= freed
+            growing.share.bytes -= freed
+
+    def _trim(self, growing: Transcript) -> None:
+        """Drops what is the tenant's own while it has more than its bound."""
+        share = growing.share
+        if not share.over:
+            return
+        before = self.bytes
+        dropped = share.trim(lambda ended: self.forget(ended, Gone.EXPIRED), growing)
+        self.bytes -= dropped
+        self.trimmed_bytes += before - self.bytes
 
     def _forget_oldest(self) -> None:
-        generation, transcript = self._ended.popitem(last=False)
-        del self._transcripts[generation]
-        self.bytes -= transcript.bytes
-        self.mark_gone(generation, Gone.EXPIRED)
+        self.forget(next(iter(self._ended.values())), Gone.EXPIRED)

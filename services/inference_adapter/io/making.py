@@ -41,7 +41,8 @@ class GenerationMaker:
     ) -> Generation:
         """Opens its transcript too. Raises ValueError when there is one already."""
         id_, place = request.generation, self._place
-        transcript = place.memory.open(id_, request.tenant, place.clock.monotonic(), journaled=journaled)
+        now, request_bytes = place.clock.monotonic(), request.ByteSize()
+        transcript = place.memory.open(id_, request.tenant, now, journaled=journaled, request_bytes=request_bytes)
         context = begin(request.traceparent, generation=id_, model=request.model, tenant=request.tenant)
         tokens = estimated_tokens(request)
         if not journaled or task is None:

@@ -103,6 +103,10 @@ class Worker:
         """Estimated tokens of everything in the window."""
         return sum(generation.tokens for generation in self._generations.values())
 
+    def has_too_much(self, tenant: str) -> bool:
+        """More of the tenant is kept here than it may have buffered, and none of it can be dropped."""
+        return self._place.memory.over(tenant)
+
     @property
     def tasks(self) -> list[TakenTask]:
         """The tasks whose leases must be renewed."""
@@ -162,7 +166,11 @@ class Worker:
             first_token_s=place.pace.least_first_token_s,
         )
         self._places[id_] = taken
-        self._perform(self._window.receive(taken, now))
+        if taken.movable and self.has_too_much(request.tenant):
+            # All of the tenant's that can be dropped has been: its new work is for a worker with room for it.
+            self._perform([Return(id_)])
+        else:
+            self._perform(self._window.receive(taken, now))
         return generation
 
     def run_inline(self, request: common_pb2.GenerationRequest, created_unix: float) -> None:

@@ -46,6 +46,24 @@ def test_a_tenant_over_its_limit_pushes_out_only_its_own() -> None:
     assert entries.get("quiet", b"x", 1.0) is not None
 
 
+def test_a_tenant_has_what_its_tier_lets_it_buffer_where_that_is_less() -> None:
+    bounds: dict[str, int] = {"small": 2 * _SIZE, "large": 1 << 40}
+    entries = LruCache(10 * _SIZE, 5 * _SIZE, lambda: 0.5, map(str, itertools.count()).__next__, bound_of=bounds.get)
+    put(entries, "x", tenant="other")
+    for key in "abcdefgh":
+        put(entries, key, tenant="small")
+    assert entries.partition("small") == (2, 2 * _SIZE)
+    assert [entries.tenant_limit_bytes(tenant) for tenant in ("small", "large", "other")] == [
+        2 * _SIZE,
+        5 * _SIZE,
+        5 * _SIZE,
+    ]
+    bounds["small"] = _SIZE
+    put(entries, "i", tenant="small")
+    assert entries.partition("small") == (1, _SIZE)
+    assert entries.get("other", b"x", 1.0) is not None
+
+
 def test_the_same_key_of_two_tenants_is_two_entries() -> None:
     entries = cache()
     put(entries, "a", tenant="one")

