@@ -106,14 +106,18 @@ class Ledger:
     def seen(self, worker: Worker) -> None:
         """Takes a new look at a worker: its report and its lanes."""
         account = self._accounts.setdefault(worker.id, _Account())
+        if worker.polled_ms < account.polled_ms:
+            # Our clock went back. What is live was dispatched before this look, whatever its time says.
+            for entry in account.live.values():
+                entry.at_ms = min(entry.at_ms, worker.polled_ms - 1)
         if worker.reported_ms != account.said_ms:
             account.said_ms, account.first_seen_ms, account.stale = worker.reported_ms, worker.polled_ms, False
             on_time = 0 <= worker.polled_ms - worker.reported_ms <= _SYNCHRONOUS_MS
             account.reported_ms = worker.reported_ms if on_time else worker.polled_ms
             account.tokens_ended = 0
             account.tokens_since = sum(entry.tokens for entry in _newest(account, account.reported_ms))
-        if worker.polled_ms > account.polled_ms:
-            if account.polled_ms:
+        if worker.polled_ms != account.polled_ms:
+            if 0 < account.polled_ms < worker.polled_ms:
                 rate = account.ended / (worker.polled_ms - account.polled_ms) * 1000
                 account.rate_per_s = _RATE_MEMORY * account.rate_per_s + (1 - _RATE_MEMORY) * rate
             account.polled_ms, account.tasks_ended, account.ended = worker.polled_ms, [*NO_TASKS], 0

@@ -127,3 +127,33 @@ def test_tasks_are_counted_by_lane_between_two_looks() -> None:
     later = Worker("w", "x:1", (), 4, reported_ms=1000, lanes=(1, 0, 1, 0), polled_ms=1300)
     ledger.seen(later)
     assert ledger.lanes(later) == (1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000.0, 3_600_000.0])
+def test_a_clock_of_ours_that_jumps_counts_nothing_twice_and_ends_nothing(jump_ms: float) -> None:
+    """The worker's clock does not jump: its reports look an hour off from then on."""
+    ledger = Ledger()
+
+    def look(at: float, ours: float, load: int, tasks: int) -> Worker:
+        worker = _worker(load=load, reported=at, tasks=tasks, polled=ours)
+        ledger.seen(worker)
+        ledger.age(ours)
+        return worker
+
+    start = 10_000_000.0
+    look(start, start, 0, 0)
+    ledger.add("before", "w", 300, start + 100)
+    look(start + 500, start + 500, 300, 1)
+    after = start + 1000 + jump_ms
+    worker = look(start + 1000, after, 300, 1)
+    assert (ledger.load(worker), ledger.tasks(worker)) == (300, 1)
+    ledger.add("later", "w", 50, after + 100)
+    assert (ledger.load(worker), ledger.tasks(worker)) == (350, 2)
+    worker = look(start + 1500, after + 500, 350, 2)
+    assert (ledger.load(worker), ledger.tasks(worker)) == (350, 2)
+    ledger.settle("before")
+    ledger.settle("later")
+    assert (ledger.load(worker), ledger.tasks(worker)) == (0, 0)
+    worker = look(start + 2000, after + 1000, 0, 0)
+    assert (ledger.load(worker), ledger.tasks(worker), ledger.stale("w")) == (0, 0, False)
+    assert 0 <= ledger.rate(["w"]) < 10
