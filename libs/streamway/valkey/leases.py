@@ -18,7 +18,7 @@ from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 
 _log = structlog.get_logger("leases")
-_REMEMBERED_MS: Final = 3_600_000
+REMEMBERED_MS: Final = 3_600_000
 _AT_ONCE: Final = 50
 
 
@@ -55,7 +55,7 @@ class Lease:
             pipe.pexpire(key, self._lease_ms)
             pipe.zadd(keys.lease_index(self._kind), {self._id: now_ms + self._lease_ms})
             # Whoever has been gone for an hour is forgotten. Until then its lanes can be found and cleared.
-            pipe.zremrangebyscore(keys.lease_index(self._kind), 0, now_ms - _REMEMBERED_MS)
+            pipe.zremrangebyscore(keys.lease_index(self._kind), 0, now_ms - REMEMBERED_MS)
             await pipe.execute()
 
     async def hold(self) -> None:
@@ -87,8 +87,9 @@ class Lease:
 
 async def list_leases(valkey: Valkey, clock: Clock, kind: str) -> dict[str, dict[str, str]]:
     """The fields of every live process of one kind, by id. Raises RedisError."""
-    now_ms = int(clock.unix() * 1000)
-    raw: Any = await valkey.zrangebyscore(keys.lease_index(kind), now_ms, "+inf")
+    # Scores are by the clocks of many machines. Whether a lease lives its hash says, by the server's clock.
+    since_ms = int(clock.unix() * 1000) - REMEMBERED_MS
+    raw: Any = await valkey.zrangebyscore(keys.lease_index(kind), since_ms, "+inf")
     ids: list[str] = [id_.decode() for id_ in raw]
     if not ids:
         return {}

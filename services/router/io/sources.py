@@ -19,6 +19,7 @@ from streamway.rpc import mesh_metadata, open_channel
 from streamway.runtime.clock import Clock
 from streamway.v1 import inference_pb2, inference_pb2_grpc
 from streamway.valkey import keys
+from streamway.valkey.leases import REMEMBERED_MS
 from streamway.valkey.link import Link
 from streamway.valkey.session import LinkLost, Session, StoreRefused
 
@@ -40,8 +41,8 @@ class LeaseSource:
         return await _answered(self._link, self._read)
 
     async def _read(self, session: Session) -> list[Worker]:
-        now_ms = int(self._clock.unix() * 1000)
-        found = await session.call("ZRANGEBYSCORE", keys.lease_index("worker"), now_ms, "+inf")
+        since_ms = int(self._clock.unix() * 1000) - REMEMBERED_MS
+        found = await session.call("ZRANGEBYSCORE", keys.lease_index("worker"), since_ms, "+inf")
         ids: list[str] = [id_.decode() for id_ in found]
         workers: list[Worker] = []
         for start in range(0, len(ids), PART):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 from redis.asyncio import Redis
 
 from streamway.runtime.clock import SystemClock
@@ -21,6 +22,11 @@ class Clock:
 
     def unix(self) -> float:
         return self.now
+
+
+async def ended(valkey: Redis, id_: str) -> None:
+    """What its expiry does: the server's clock is not the test's to turn."""
+    await valkey.delete(keys.lease("worker", id_))
 
 
 async def test_a_lease_shows_its_fields_until_it_is_released(valkey: Redis) -> None:
@@ -42,10 +48,24 @@ async def test_a_lease_that_is_not_renewed_ends(valkey: Redis) -> None:
     lease = Lease(valkey, clock, "worker", "a", lambda: {"address": "x:1"}, lease_s=3.0)
     await lease.renew()
     assert 0 < await valkey.pttl(keys.lease("worker", "a")) <= 3000
-    clock.now += 2.9
     assert "a" in await list_leases(valkey, clock, "worker")
-    clock.now += 0.2
+    await ended(valkey, "a")
     assert await list_leases(valkey, clock, "worker") == {}
+
+
+@pytest.mark.parametrize("off_s", [-3500.0, -10.0, 10.0, 3500.0])
+async def test_clocks_that_are_off_or_jump_end_no_lease_and_keep_none_alive(valkey: Redis, off_s: float) -> None:
+    ours, theirs = Clock(), Clock()
+    theirs.now += off_s
+    await Lease(valkey, theirs, "worker", "a", lambda: {"x": "1"}).renew()
+    await Lease(valkey, ours, "worker", "b", lambda: {"x": "1"}).renew()
+    for clock in (ours, theirs):
+        assert (await list_leases(valkey, clock, "worker")).keys() == {"a", "b"}
+    await ended(valkey, "a")
+    for clock in (ours, theirs):
+        assert (await list_leases(valkey, clock, "worker")).keys() == {"b"}
+    # What lay in its lanes can still be found.
+    assert await known_leases(valkey, "worker") == {"a": False, "b": True}
 
 
 async def test_whoever_was_gone_for_an_hour_leaves_the_index(valkey: Redis) -> None:
