@@ -166,7 +166,7 @@ class Worker:
             first_token_s=place.pace.least_first_token_s,
         )
         self._places[id_] = taken
-        if taken.movable and self.has_too_much(request.tenant):
+        if taken.movable and not taken.broken_off and self.has_too_much(request.tenant):
             # All of the tenant's that can be dropped has been: its new work is for a worker with room for it.
             self._perform([Return(id_)])
         else:
