@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from services.edge.core.ws_protocol import AUTH_PREFIX
@@ -61,9 +62,15 @@ def origin_allowed(origin: str, host: str, allowed: frozenset[str], *, open_to_a
     # By text: urlsplit refuses what a hostile page may send.
     if origin and origin.lower().partition("://")[2] != host.lower():
         return False
-    if not open_to_all or not host or is_loopback(_host_name(host)):
+    if not open_to_all or not host or _means_this_machine(host):
         return True
     return host.lower() in {name.partition("://")[2] for name in allowed}
+
+
+@lru_cache(maxsize=256)
+def _means_this_machine(host: str) -> bool:
+    """Remembered, since it is asked with each request and clients send the same few."""
+    return is_loopback(_host_name(host))
 
 
 def _host_name(host: str) -> str:
