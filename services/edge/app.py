@@ -141,7 +141,7 @@ class Edge:
         wheel = HeartbeatWheel(settings.heartbeat_s)
         closing.callback(wheel.close)
 
-        gate = Gate(settings, self._tenants)
+        gate = Gate(settings, self._tenants, traces=shared.traces)
         limit = shared.max_message_bytes
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
         buffers = BufferShares(settings.share_rules, desk, flusher, metrics, settings.review_s)

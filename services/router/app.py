@@ -40,6 +40,7 @@ from services.router.io.resolving import Resolving
 from services.router.io.session_notes import SessionNotes
 from services.router.io.shared_flights import SharedFlights
 from services.router.io.sources import LeaseSource, StaticSource
+from services.router.io.spanning import Spanning
 from services.router.metrics import RouterMetrics
 from services.router.servicer import RouterServicer
 from services.router.settings import RouterSettings
@@ -56,7 +57,7 @@ from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.start import StartError
 from streamway.runtime.tasks import TaskScope
 from streamway.telemetry.operations import OperationsServer
-from streamway.telemetry.tracing import server_interceptors
+from streamway.telemetry.tracing import Tracer, server_interceptors
 from streamway.v1 import common_pb2, inference_pb2_grpc, router_pb2_grpc
 from streamway.valkey.connection import connect
 from streamway.valkey.leases import Lease
@@ -266,7 +267,7 @@ class RouterApp:
             *(placing, registry, cache, records, quotas, journal, locator, books, shared_flights)
         )
         servicer = RouterServicer(
-            admitting,
+            Spanning(admitting, Tracer(self._tracing, "router")) if self._tracing is not None else admitting,
             registry,
             books,
             locator,
@@ -315,7 +316,7 @@ class RouterApp:
         books: Books,
         shared_flights: SharedFlights,
     ) -> Admitting:
-        """How a generation is opened, from Admitting, the outermost, to Placing; see `interfaces`."""
+        """How a generation is opened, from Admitting to Placing; see `interfaces`."""
         settings, clock = self._settings, self._clock
         limit_bytes = settings.cache_prompt_limit_bytes
         joining: Opener = placing

@@ -3,7 +3,7 @@
 Opening a generation is one port, implemented in layers that are stacked in `app.py`. Each may answer or refuse by itself, or ask
 the next:
 
-    Admitting → Repeating → Attaching → Metering → Resolving → Caching → Joining → Placing
+    (Spanning →) Admitting → Repeating → Attaching → Metering → Resolving → Caching → Joining → Placing
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from services.router.core.body import Body
+from services.router.core.breaker import State
+from services.router.core.decision import Decision
 from services.router.core.worker import Worker
 from streamway.following import Place
 from streamway.tenancy import Tenant
@@ -28,7 +30,8 @@ class Ask:
     `abandoned` (whoever asked has gone) may be set at any time; the next step then refuses, unless `repeated`: it was asked
     for again, before or after. `cache` is what
     `Accepted.cache` will say, `allowance` what its tenant has left, `keep` whether the answer is to be stored,
-    `flight` the key under which others may join it, `failed_leader` what it followed in vain.
+    `flight` the key under which others may join it, `failed_leader` what it followed in vain. `decision` is which worker it was
+    given to and why, or why nobody, `breaker` how that worker's stood; `span` is the id of this hop's span where there is one.
     """
 
     request: common_pb2.GenerationRequest
@@ -45,6 +48,9 @@ class Ask:
     keep: bool = False
     flight: bytes | None = None
     failed_leader: str = ""
+    decision: Decision | None = None
+    breaker: State | None = None
+    span: str = ""
 
     @property
     def unwanted(self) -> bool:

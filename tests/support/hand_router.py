@@ -179,7 +179,7 @@ def accepted(request: common_pb2.GenerationRequest, worker: str, source: str, **
         cursor="0-1",
         model=request.model,
         session=request.session,
-        **{"cache": "miss", "route": "home", "durability": common_pb2.DURABILITY_OFF, **fields},
+        **{"cache": "miss", "route": "home", "reason": "first", "durability": common_pb2.DURABILITY_OFF, **fields},
     )
     return common_pb2.Event(generation=request.generation, position=1, accepted=said)
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc.aio
+from opentelemetry.sdk.trace import TracerProvider
 from redis.asyncio import Redis
 
 from services.router.app import RouterApp
@@ -165,6 +166,7 @@ async def mesh(
     shared: dict[str, Any] | None = None,
     worker_fields: dict[str, str] | None = None,
     workers_list: tuple[str, ...] = (),
+    tracing: TracerProvider | None = None,
     **settings: Any,
 ) -> AsyncIterator[Mesh]:
     """Starts a router and `workers` hand-written workers named w0, w1 …"""
@@ -180,7 +182,7 @@ async def mesh(
             made.append(worker)
         # A busy machine may take longer than the moments that a router waits.
         settings = {"cache_budget_ms": 1000, "session_recall_ms": 100, "dispatch_timeout_s": 20, **settings}
-        app = RouterApp(RouterSettings(port=0, workers=workers_list, **settings), common)
+        app = RouterApp(RouterSettings(port=0, workers=workers_list, **settings), common, tracing)
         await app.start()
         stack.push_async_callback(app.close)
         channel = open_channel(app.address, common)

@@ -38,11 +38,23 @@ class RequestContext:
 current: ContextVar[RequestContext | None] = ContextVar("streamway_request", default=None)
 
 
-def begin(traceparent: str = "", *, generation: str = "", model: str = "", tenant: str = "") -> RequestContext:
-    """A context that goes on with the sender's trace, or begins one when `traceparent` is absent or not W3C's."""
+def begin(
+    traceparent: str = "",
+    span: str = "",
+    *,
+    sampled: bool = False,
+    generation: str = "",
+    model: str = "",
+    tenant: str = "",
+) -> RequestContext:
+    """A context that goes on with the sender's trace, or begins one when `traceparent` is absent or not W3C's.
+
+    `span` is this hop's id (16 hex digits) where a span is recorded for it; without one it is drawn. `sampled`: a trace that
+    begins here is to be recorded; the sender's says so itself.
+    """
     match = _TRACEPARENT.fullmatch(traceparent)
     if match and set(match[1]) != {"0"} and set(match[2]) != {"0"}:
         trace_id, sampled = match[1], bool(int(match[3], 16) & 1)
     else:
-        trace_id, sampled = secrets.token_hex(16), False
-    return RequestContext(trace_id, secrets.token_hex(8), sampled, generation, model, tenant)
+        trace_id = secrets.token_hex(16)
+    return RequestContext(trace_id, span or secrets.token_hex(8), sampled, generation, model, tenant)

@@ -170,6 +170,8 @@ class GenerationJson:
             durability=_DURABILITY.get(accepted.durability, "off"),
             cursor=accepted.cursor or None,
             worker=accepted.worker or None,
+            route=accepted.route or None,
+            reason=accepted.reason or None,
             model=accepted.model,
             session=accepted.session,
             cache=accepted.cache,

@@ -55,10 +55,11 @@ class Caller:
 
 
 class Gate:
-    """Admits requests."""
+    """Admits requests. `traces`: those of clients that have none of their own are to be recorded."""
 
-    def __init__(self, settings: EdgeSettings, tenants: TenancyWatch) -> None:
+    def __init__(self, settings: EdgeSettings, tenants: TenancyWatch, *, traces: bool = False) -> None:
         self._tenants = tenants
+        self._traces = traces
         self._credentials = Credentials(tenants)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.allowed_origins)
         self._proxies = tuple(settings.trusted_proxies)
@@ -75,7 +76,7 @@ class Gate:
         session = headers.get("x-session-id", "")
         if len(session) > 256:
             raise InvalidArgument("x-session-id", "at most 256 characters")
-        context = begin(headers.get("traceparent", ""), tenant=standing.identity.tenant)
+        context = begin(headers.get("traceparent", ""), sampled=self._traces, tenant=standing.identity.tenant)
         current.set(context)
         return Caller(standing, self._address(request), session, context)
 

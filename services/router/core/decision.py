@@ -16,7 +16,7 @@ from streamway.valkey.keys import TaskClass
 
 
 class Branch(StrEnum):
-    """Where the worker stands to the session's home; a label of metrics and of `Accepted.route`."""
+    """Where the worker stands to the session's home; a label of metrics, and `Accepted.route`."""
 
     HOME = "home"  # the key's own worker
     SPILL = "spill"  # home has no room, or had none and the session stayed with its KV
@@ -26,7 +26,7 @@ class Branch(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why this worker; a label of metrics beside the branch."""
+    """Why this worker; a label of metrics beside the branch, and `Accepted.reason`."""
 
     FIRST = "first"  # home, by its place on the ring
     RETURNED = "returned"  # home again, from where it had spilled to

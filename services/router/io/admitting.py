@@ -95,7 +95,10 @@ class Admitting:
         request.session = key_of(request)
         ask.digest = digest_of(request)
         here = context.begin(
-            request.traceparent, generation=request.generation, model=request.model, tenant=request.tenant
+            *(request.traceparent, ask.span),
+            generation=request.generation,
+            model=request.model,
+            tenant=request.tenant,
         )
         context.current.set(here)
         request.traceparent = here.traceparent

@@ -79,13 +79,15 @@ class Placing:
         if ask.unwanted:
             raise Cancelled
         tier = ask.tenant.tier if ask.tenant is not None else TierName.GOLD
-        worker, decision = self._choose(wanted, tier)
+        worker, decision = self._choose(ask, wanted, tier)
+        ask.breaker = self._breakers.state(worker.id, request.model, tier)
         # The worker counts the same.
         request.load_tokens = decision.tokens
         place = Place(worker.id, worker.address)
         told = events.accepted(
             request,
             route=decision.branch,
+            reason=decision.reason,
             cache=ask.cache,
             worker=worker.id,
             source=self._locator.source_of(place),
@@ -167,7 +169,7 @@ class Placing:
             if stay is not None:
                 self._strategy.learn(wanted, stay)
 
-    def _choose(self, wanted: Wanted, tier: TierName) -> tuple[Worker, Decision]:
+    def _choose(self, ask: Ask, wanted: Wanted, tier: TierName) -> tuple[Worker, Decision]:
         model, pool = wanted.model, self._registry.pool(wanted.model)
         if pool is None:
             known = self._registry.all()
@@ -178,7 +180,7 @@ class Placing:
             raise ModelNotFound(model, sorted({served.name for worker in known for served in worker.models}))
         wanted = replace(wanted, barred=wanted.barred | self._barred(wanted, tier, pool))
         now = self._clock.monotonic()
-        decision = self._strategy.choose(wanted, pool, now)
+        decision = ask.decision = self._strategy.choose(wanted, pool, now)
         self._metrics.decisions.labels(decision.branch, decision.reason).inc()
         worker = self._registry.worker(decision.worker)
         if worker is None:
