@@ -97,7 +97,8 @@ class EngineProtocol(asyncio.Protocol):
         try:
             request = read(body, self._settings)
         except Refused as refused:
-            self._reply(refused.status, refused.body())
+            after = f"Retry-After: {refused.retry_after_s}\r\n" if refused.retry_after_s else ""
+            self._send(refused.status, "application/json", _encode(refused.body()), after)
             return
         kind = StreamedAnswer if request.stream else CollectedAnswer
         id_ = f"chatcmpl-{next(_ids):012x}"
@@ -131,10 +132,10 @@ class EngineProtocol(asyncio.Protocol):
     def _reply(self, status: int, body: Any) -> None:
         self._send(status, "application/json", _encode(body))
 
-    def _send(self, status: int, content_type: str, body: bytes) -> None:
+    def _send(self, status: int, content_type: str, body: bytes, headers: str = "") -> None:
         reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Told"
-        head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.write(head.encode() + body)
+        head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        self.write(f"{head}{headers}\r\n".encode() + body)
 
     def _models(self) -> dict[str, Any]:
         settings = self._settings

@@ -35,14 +35,16 @@ from services.inference_adapter.io.fallback_reclaimer import FallbackReclaimer
 from services.inference_adapter.io.fanout.attach import AttachLimits
 from services.inference_adapter.io.fanout.directory import Directory
 from services.inference_adapter.io.fanout.flusher import Flusher
-from services.inference_adapter.io.generation import Workplace
+from services.inference_adapter.io.floor_watch import FloorWatch
 from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.lane_loop import LaneLoop
 from services.inference_adapter.io.limiting import Limiting
 from services.inference_adapter.io.peers import Peers
 from services.inference_adapter.io.registration import Registration
+from services.inference_adapter.io.retries import Retries
 from services.inference_adapter.io.routers import Routers
 from services.inference_adapter.io.worker import Worker
+from services.inference_adapter.io.workplace import Workplace
 from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.servicer import InferenceServicer
 from services.inference_adapter.settings import AdapterSettings
@@ -88,6 +90,7 @@ class Adapter:
         self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._registry)
         self._memory = MemoryWatch(settings.memory_watermark, self._registry)
+        self._floor = FloorWatch(settings.answer_floor())
         self._pace = EnginePace()
         self._tracer: TracerProvider | None = None
         self._operations = OperationsServer(
@@ -144,6 +147,7 @@ class Adapter:
 
     async def _start(self) -> None:
         settings, stack = self._settings, self._stack
+        self._floor.check()
         self._tracer = tracing.configure("adapter", self._shared.traces)
         await self._operations.start()
         stack.push_async_callback(self._operations.close)
@@ -194,6 +198,8 @@ class Adapter:
         )
         flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
         self._stack.callback(flusher.close)
+        peers = Peers(valkey, clock, settings.worker)
+        self._retries = Retries(settings.retry_budget(), valkey, peers, clock, metrics)
         self._turns = make_turns(settings, valkey, self._backend, clock, metrics, self._warmable)
         info = self._backend.info()
         concurrency = Concurrency(settings.limit, info.slots, clock.monotonic(), elastic=info.elastic)
@@ -209,6 +215,8 @@ class Adapter:
             new_epoch,
             settings.flush_units,
             settings.silence_limits(),
+            self._retries,
+            self._rest,
             self._turns,
         )
         window = window_of(settings, concurrency.limit)
@@ -221,7 +229,7 @@ class Adapter:
             link,
             valkey,
             self._books,
-            Peers(valkey, clock, settings.worker),
+            peers,
             self._scope,
             clock,
             settings.worker,
@@ -236,6 +244,7 @@ class Adapter:
             self._books,
             dismissals,
             self._journaling,
+            memory_short=self._floor.short,
             queue_timeout_s=settings.queue_timeout_s,
             resume_grace_s=settings.resume_grace_s,
             orphan_grace_s=settings.orphan_grace_s,
@@ -339,6 +348,10 @@ class Adapter:
     def _models(self) -> list[str]:
         return [model.name for model in self._backend.info().models]
 
+    def _rest(self, seconds: float) -> None:
+        """The engine wants no new call for so long."""
+        self._monitor.rest(seconds)
+
     def _warmable(self) -> Load | None:
         """How busy the worker is; None while it is to be left alone."""
         if self._draining or self._waiting_for or not self._monitor.healthy:
@@ -396,6 +409,7 @@ class Adapter:
             group.create_task(self._monitor.run(), name="engine-monitor")
             group.create_task(self._turns.run(), name="turns")
             group.create_task(self._direct_quota.run(), name="direct-quota")
+            group.create_task(self._retries.run(), name="retries")
             group.create_task(self._tick(), name="tick")
             group.create_task(self._tenants.run(), name="tenants")
             group.create_task(self._memory.run(), name="memory")
@@ -403,6 +417,7 @@ class Adapter:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
+            self._monitor.tick()
             self._worker.tick()
             self._limiting.tick(self._clock.monotonic())
             self._directory.tick()

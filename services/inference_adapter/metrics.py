@@ -37,6 +37,18 @@ class AdapterMetrics:
         self.handovers = Counter(
             "streamway_handovers", "Engine calls left to another worker, by reason.", ["reason"], registry=registry
         )
+        self.retries = Counter(
+            "streamway_retries",
+            "Engine calls that failed before their first token, by reason: made again elsewhere, or why not.",
+            ["reason", "outcome"],
+            registry=registry,
+        )
+        self.truncated = Counter(
+            "streamway_truncated",
+            "Answers that were cut before the engine had ended them.",
+            ["reason"],
+            registry=registry,
+        )
         self.degraded = Counter(
             "streamway_tasks_degraded", "Tasks that waited too long here and went back to the pool.", registry=registry
         )

@@ -12,13 +12,19 @@ from pydantic_settings import SettingsConfigDict
 
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.core.concurrency import LimitRule
+from services.inference_adapter.core.retry_budget import RetryBudget
 from services.inference_adapter.core.silence import SilenceLimits
 from streamway.config import ServiceSettings
+from streamway.lanes.task import MOST_ATTEMPTS
+from streamway.memory import Floor
 from streamway.simulation.settings import SimulationSettings
 
 _MIB: Final = 1024 * 1024
 # Of a llama.cpp that is started here: 4,096 tokens of prompt on two cores take up to 40 s.
 _CPU_FIRST_TOKEN_S: Final = 60.0
+# On a machine with less than 8 GB the shipped floor is so much of it: what the memory watermark leaves, so that bulk work is
+# refused before an answer is cut.
+_FLOOR_SHARE: Final = 0.15
 # Operations HTTP listens this far above the gRPC port, unless set.
 OPERATIONS_OFFSET: Final = 1000
 # Names that would say too little among the adapter's other settings.
@@ -118,6 +124,21 @@ class AdapterSettings(ServiceSettings):
     first_token_timeout_bulk_s: float = Field(
         default=0.0, ge=0, le=86_400, description="The same for bulk work, of every model. 0: never."
     )
+    retries: int = Field(
+        default=2,
+        ge=0,
+        le=MOST_ATTEMPTS - 1,
+        description="How often a call that made no token is made again by another worker; then its error is told. 0: never.",
+    )
+    retry_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of a model's calls in the last ten seconds, on all workers, that may be made again, 0 … 1.",
+    )
+    retry_floor: int = Field(
+        default=3, ge=0, le=10_000, description="So many in ten seconds may be made again in any case."
+    )
     token_gap_s: float = Field(
         default=10.0,
         ge=0,
@@ -142,6 +163,12 @@ class AdapterSettings(ServiceSettings):
     )
     kv_mark_s: float = Field(
         default=10.0, ge=0, le=3600, description="Seconds for which the KV cache must be that full."
+    )
+    truncate_below_bytes: int = Field(
+        default=1_200_000_000,
+        ge=0,
+        description="Bytes of memory, of the cgroup or else of the machine, that must be available while answers run; with less "
+        "they are cut. Where nothing is set at most 15 % of what there is. More than there is stops the start. 0: never.",
     )
     task_lease_s: float = Field(
         default=30.0,
@@ -300,6 +327,15 @@ class AdapterSettings(ServiceSettings):
         return SilenceLimits(
             first_token_s, self.first_token_timeout_bulk_s, self.token_gap_s, self.first_token_timeout_models
         )
+
+    def answer_floor(self) -> Floor:
+        """How much memory must be available while answers run."""
+        told = "truncate_below_bytes" in self.model_fields_set
+        return Floor(self.truncate_below_bytes, 1.0 if told else _FLOOR_SHARE)
+
+    def retry_budget(self) -> RetryBudget:
+        """How many calls may be made again."""
+        return RetryBudget(self.retries, self.retry_share, self.retry_floor)
 
     def backend_options(self) -> BackendOptions:
         """What concerns the engine."""

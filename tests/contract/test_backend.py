@@ -19,7 +19,7 @@ from scripts.install_model import model_path
 from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import Backend
-from streamway.errors import ContextLengthExceeded, EngineFailed, EngineRejected, Malformed
+from streamway.errors import ContextLengthExceeded, EngineFailed, EngineOverloaded, EngineRejected, Malformed
 from streamway.journal import ChoiceSoFar
 from streamway.runtime.process import StartError
 from streamway.simulation.settings import SimulationSettings
@@ -353,12 +353,19 @@ async def test_a_real_engine_goes_on_with_a_text_and_counts_it(engine: Engine) -
     assert abs(rest.usage.prompt_tokens - whole.usage.prompt_tokens) <= 8
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, EngineRejected), (429, EngineRejected), (500, EngineFailed)])
+@pytest.mark.parametrize(("status", "kind"), [(400, EngineRejected), (429, EngineOverloaded), (500, EngineFailed)])
 async def test_an_error_status_is_told(simulated: Engine, status: int, kind: type[Exception]) -> None:
     sink = await simulated.run(streamway_faults={"status": status, "message": "because"})
     assert isinstance(sink.error, kind)
     assert "because" in sink.error.message
-    assert ("w-1" in sink.error.message) == (status == 500)
+    assert ("w-1" in sink.error.message) == (status != 400)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_an_engine_that_says_when_to_come_again_is_told_as_such(simulated: Engine, status: int) -> None:
+    sink = await simulated.run(streamway_faults={"status": status, "retry_after_s": 7})
+    assert isinstance(sink.error, EngineOverloaded)
+    assert sink.error.retry_after_s == 7
 
 
 @pytest.mark.parametrize("fault", ["die_at_token", "garbage_at_token"])

@@ -24,7 +24,7 @@ async def test_an_engine_without_a_first_token_in_time_is_cancelled_and_the_clie
 ) -> None:
     engine = ScriptedEngine()
     async with (
-        worker(valkey_server.url, "a", engine, first_token_timeout_s=0.6) as adapter,
+        worker(valkey_server.url, "a", engine, first_token_timeout_s=1.5) as adapter,
         attached(adapter) as stream,
     ):
         generation = await enqueue(valkey, request(durability=durability), worker="a")

@@ -197,7 +197,8 @@ async def test_d1_an_engine_that_dies_after_any_token_is_gone_on_with(
             told = before + after
             assert text(told) == text(whole), k
             assert_tile(told)
-            assert kinds(told).count("taken_over") == 1
+            # Before the first token there is nothing to take over: the call is made again.
+            assert kinds(told).count("taken_over") == (k > 0)
             assert usage(told) == usage(whole)
             entries = await channel_of(valkey, generation)
             assert_tile(events_in(entries), first=1)

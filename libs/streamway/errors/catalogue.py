@@ -249,7 +249,7 @@ class EventsExpired(StreamwayError):
     reason = Reason.ERROR_REASON_EVENTS_EXPIRED
 
     def __init__(self, generation: str, *, moved: str = "") -> None:
-        """`moved`: the worker has left it to another one, for this reason."""
+        """`moved`: the worker has left it to another one, for this reason; "unknown" where it does not remember that."""
         super().__init__(
             f"the events of generation {generation!r} are no longer kept", generation=generation, moved=moved
         )

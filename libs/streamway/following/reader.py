@@ -26,7 +26,8 @@ How it moves:
   read from the channel, and where a newer call does not continue the text that was shown (only a store that lost data makes
   that) the sink gets `diverged` and then the new text.
 * SEARCHING asks `locate` for an engine call above the cursor's epoch, for `takeover_wait_s` without any news; then `lost`.
-* Without a channel (`durable=False`) a lost worker is `lost` at once.
+* Without a channel (`durable=False`) a lost worker is `lost` at once; one that has left it to another before its first token
+  says so, and the reader looks for that one.
 * A cursor the channel can't serve is told in `resumed`: `recovered=False` (then come the events from `oldest` on, if there
   are any) or `behind` (then comes how the answer ended). `diverged` right after a `resumed` takes back a part of the text.
 
@@ -151,7 +152,7 @@ class GenerationReader:
             return
         if at.announcing is not None:
             refused = kind == "error" and not event.epoch
-            if not (refused and at.durable):
+            if not (refused and self._goes_on_elsewhere(event)):
                 at.announce(common_pb2.Resumed(recovered=not refused, after=str(at.announcing)))
         if event.not_durable:
             at.ahead = at.ahead or Ahead()
@@ -161,7 +162,7 @@ class GenerationReader:
             at.ahead = None
         if kind in _TERMINAL:
             at.number = 0
-            if kind == "error" and not event.epoch and at.durable:
+            if kind == "error" and not event.epoch and self._goes_on_elsewhere(event):
                 # The worker can't serve this reader; that says nothing of the generation.
                 self._depart("", from_status(event.error.status))
                 return
@@ -203,6 +204,11 @@ class GenerationReader:
         """The channel must be read again."""
         self._at.unfollow()
         self._at.tell_news()
+
+    def _goes_on_elsewhere(self, event: common_pb2.Event) -> bool:
+        """Whether an error of the worker's own, not of the generation, is none for this reader. Without a channel only where the
+        worker has left it to another one, which makes it from the beginning."""
+        return self._at.durable or "moved" in from_status(event.error.status).metadata
 
     def _depart(self, lost_worker: str, problem: StreamwayError) -> None:
         """The worker is left behind."""

@@ -39,7 +39,7 @@ class Search:
 
     def reaches(self, located: Located, cursor: Cursor) -> bool:
         """There is a worker to read from."""
-        if located.place is None or located.ended:
+        if located.place is None or (located.ended and located.durable):
             return False
         return located.place.worker != self.lost_worker or located.epoch > cursor.epoch
 

@@ -140,14 +140,14 @@ def encode_events(events: Iterable[common_pb2.Event]) -> bytes:
 def decode_events(entry: Entry) -> list[common_pb2.Event]:
     """The events of an entry, with epoch and positions. Raises protobuf's DecodeError.
 
-    The event of a `begin` becomes `taken_over` when another worker's epoch came before. An event that covers the whole
-    entry may leave its position out.
+    The event of a `begin` becomes `taken_over` when another worker's text came before; where that has made none, this is a
+    retry, and its client sees `started` again. An event that covers the whole entry may leave its position out.
     """
     events = list(journal_pb2.JournalPayload.FromString(entry.payload).events)
     if entry.begin is not None:
         begin = entry.begin
         event = events[0] if events else common_pb2.Event(started=common_pb2.Started(worker=begin.worker))
-        if begin.from_worker:
+        if begin.from_worker and not begin.line.begins_anew:
             event.taken_over.CopyFrom(common_pb2.TakenOver(worker=begin.worker, from_worker=begin.from_worker))
         events = [event]
     for event in events:

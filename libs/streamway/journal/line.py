@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 _SEGMENT = re.compile(r"(0|[1-9][0-9]{0,19}):([1-9][0-9]{0,19})")
@@ -57,6 +58,11 @@ class Line:
     def start(self) -> int:
         """Where that epoch starts."""
         return self.segments[-1][1]
+
+    @property
+    def begins_anew(self) -> bool:
+        """No call before this epoch's has written more than its begin, so there is no text to go on with."""
+        return all(start + 1 == after for (_, start), (_, after) in pairwise(self.segments))
 
     def extend(self, epoch: int, start: int) -> Line:
         """The line of an epoch that goes on from this one. Raises ValueError when it would not grow."""

@@ -1,7 +1,8 @@
-"""How full the memory is that this process may use, and whether that is too full for bulk work."""
+"""How full the memory is that this process may use, and whether that is too full for bulk work, or for answers that run."""
 
-from streamway.memory.reading import Memory, read_memory
+from streamway.memory.floor import Floor
+from streamway.memory.reading import Memory, read_levels, read_memory
 from streamway.memory.watch import MemoryWatch
 from streamway.memory.watermark import Watermark
 
-__all__ = ["Memory", "MemoryWatch", "Watermark", "read_memory"]
+__all__ = ["Floor", "Memory", "MemoryWatch", "Watermark", "read_levels", "read_memory"]

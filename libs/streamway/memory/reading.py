@@ -28,12 +28,23 @@ class Memory(NamedTuple):
         """0 … 1, and above where a limit was lowered."""
         return self.used / self.limit if self.limit else 0.0
 
+    @property
+    def available(self) -> int:
+        """Bytes that are left; 0 where the limit is unknown."""
+        return max(0, self.limit - self.used)
+
 
 def read_memory(root: Path = Path("/")) -> Memory:
-    """What there is now. Pages of files that can be dropped do not count as used. Never raises; unknown is Memory(0, 0)."""
+    """Of all levels the fullest. Never raises; unknown is Memory(0, 0)."""
+    return max(read_levels(root), key=lambda memory: memory.share)
+
+
+def read_levels(root: Path = Path("/")) -> list[Memory]:
+    """What there is now, of each cgroup this process is in that has a limit, and of the machine. Pages of files that can be
+    dropped do not count as used. Never raises; unknown is Memory(0, 0)."""
     machine = _machine(root / "proc/meminfo")
     groups = [group for group in _groups(root) if group.limit and (not machine.limit or group.limit < machine.limit)]
-    return max([*groups, machine], key=lambda memory: memory.share)
+    return [*groups, machine]
 
 
 def _machine(path: Path) -> Memory:

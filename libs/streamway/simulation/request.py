@@ -16,11 +16,14 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Refused(Exception):
-    """The engine answers with an HTTP status instead of a stream. `code` is OpenAI's word for it."""
+    """The engine answers with an HTTP status instead of a stream. `code` is OpenAI's word for it. `retry_after_s` 0: not said."""
 
-    def __init__(self, status: int, message: str, code: str = "invalid_request_error", field: str = "") -> None:
+    def __init__(
+        self, status: int, message: str, code: str = "invalid_request_error", field: str = "", retry_after_s: int = 0
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.code, self.field = status, message, code, field
+        self.retry_after_s = retry_after_s
 
     def body(self) -> dict[str, Any]:
         """The error in OpenAI's shape."""
@@ -92,7 +95,8 @@ def read(body: bytes, settings: SimulationSettings) -> SimulationRequest:
     faults = _faults(asked.streamway_faults, settings.faults)
     if faults.status:
         code = "server_error" if faults.status >= 500 else "invalid_request_error"
-        raise Refused(faults.status, faults.message or f"the simulated engine was told to answer {faults.status}", code)
+        why = faults.message or f"the simulated engine was told to answer {faults.status}"
+        raise Refused(faults.status, why, code, retry_after_s=faults.retry_after_s)
     if asked.model and asked.model != settings.model:
         raise Refused(404, f"The model `{asked.model[:100]}` does not exist.", "model_not_found", "model")
     for message in asked.messages:

@@ -14,6 +14,12 @@ class Faults(BaseModel):
         default=0, ge=0, le=599, description="Answer with this HTTP status, 400 … 599, instead of a stream. 0: off."
     )
     message: str = Field(default="", max_length=1000, description="What that answer says.")
+    retry_after_s: int = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="With the status 429 or 503: come again in so many seconds. 0: it does not say.",
+    )
     first_token_delay_s: float = Field(default=0.0, ge=0, le=3600, description="Hold the first token back for so long.")
     stall_at_token: int = Field(default=0, ge=0, description="Stall before this token. 0: off.")
     stall_s: float = Field(default=0.0, ge=0, le=3600, description="How long that stall lasts, in seconds.")

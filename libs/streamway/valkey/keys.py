@@ -106,6 +106,11 @@ def breaker(model: str) -> str:
     return f"sw:breaker:{{{model}}}"
 
 
+def retries(model: str, window: int) -> str:
+    """Hash of how many engine calls of a model were made in a window of ten seconds, and how many of them again."""
+    return f"sw:retries:{{{model}}}:{window}"
+
+
 def sweep(worker: str) -> str:
     """String that keeps two routers from clearing the lanes of one worker at the same time."""
     return f"sw:sweep:{{{worker}}}"

@@ -39,6 +39,11 @@ def usage_of(usage: common_pb2.Usage) -> dict[str, Any]:
     }
 
 
+def truncation(why: str) -> dict[str, str]:
+    """What stands beside OpenAI's fields, as `streamway`, where the mesh has cut an answer."""
+    return {"truncated": why}
+
+
 def raw_choice(token: common_pb2.Token) -> dict[str, Any]:
     """The engine's own choice object of a piece that is not plain text, with `delta` filled in. It came as JSON from an
     engine: whatever does not look like one becomes its text."""
@@ -109,7 +114,9 @@ class ChunkEncoder:
             chunks = head + self._choice(token.choice, delta, logprobs, None, extra) + self._tail
         if finished:
             reason = token.choice_finished.finish_reason
-            chunks += head + self._choice(token.choice, {}, None, reason, {}) + self._tail
+            truncated = token.choice_finished.truncated
+            mark = b',"streamway":' + _encode(truncation(truncated)) if truncated else b""
+            chunks += head + self._choice(token.choice, {}, None, reason, {}) + mark + self._tail
         return chunks
 
     def _choice(

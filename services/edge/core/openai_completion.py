@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.edge.core.openai_chunks import completion_id, raw_choice, usage_of
+from services.edge.core.openai_chunks import completion_id, raw_choice, truncation, usage_of
 from streamway.v1 import common_pb2
 
 
@@ -122,7 +122,7 @@ class CompletionBuilder:
     def result(self, event: common_pb2.Event) -> dict[str, Any]:
         """The completion; `event` is the `finished` one."""
         usage = usage_of(event.finished.usage) if event.finished.HasField("usage") else None
-        return {
+        completion = {
             "id": self._id,
             "object": "chat.completion",
             "created": self._created,
@@ -130,3 +130,6 @@ class CompletionBuilder:
             "choices": [choice.object(index) for index, choice in sorted(self._choices.items())],
             "usage": usage,
         }
+        if event.finished.truncated:
+            completion["streamway"] = truncation(event.finished.truncated)
+        return completion

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from services.edge.core.openai_chunks import raw_choice
+from services.edge.core.openai_chunks import raw_choice, truncation
 from services.edge.core.responses_request import Echo
 from streamway.errors import Cancelled, GenerationNotFound, StreamwayError, from_status
 from streamway.runtime.shapes import is_generation_id
@@ -50,13 +50,26 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     cut: str | None = None
     usage: dict[str, Any] | None = None
     problem: Problem | None = None
+    truncated: str = ""
 
 
 class ResponseState:
     """Collects one response. `durable`: what it was told is also in the store, so an error without a position is the
     reader's own and not the response's end."""
 
-    __slots__ = ("_texts", "cut", "durable", "echo", "generation", "position", "problem", "spoken", "status", "usage")
+    __slots__ = (
+        "_texts",
+        "cut",
+        "durable",
+        "echo",
+        "generation",
+        "position",
+        "problem",
+        "spoken",
+        "status",
+        "truncated",
+        "usage",
+    )
 
     def __init__(self, generation: str, echo: Echo) -> None:
         self.generation = generation
@@ -68,6 +81,7 @@ class ResponseState:
         self.cut: str | None = None
         self.usage: dict[str, Any] | None = None
         self.problem: Problem | None = None
+        self.truncated = ""
         self._texts: list[str] = []
 
     @classmethod
@@ -76,6 +90,7 @@ class ResponseState:
         state = cls(generation, echo)
         state.status, state.position, state.spoken = outcome.status, outcome.position, outcome.spoken
         state.cut, state.usage, state.problem = outcome.cut, outcome.usage, outcome.problem
+        state.truncated = outcome.truncated
         state._texts = [outcome.text]
         return state
 
@@ -94,7 +109,9 @@ class ResponseState:
     @property
     def outcome(self) -> Outcome:
         """How it ended, to be kept."""
-        return Outcome(self.status, self.text, self.position, self.spoken, self.cut, self.usage, self.problem)
+        return Outcome(
+            self.status, self.text, self.position, self.spoken, self.cut, self.usage, self.problem, self.truncated
+        )
 
     def token(self, event: common_pb2.Event) -> str:
         """Takes one piece; returns its plain text. Per-token path."""
@@ -133,6 +150,7 @@ class ResponseState:
         self.position = event.position
         self.spoken = True
         self.cut = _CUT.get(event.finished.finish_reason)
+        self.truncated = event.finished.truncated
         self.status = "incomplete" if self.cut else "completed"
         if event.finished.HasField("usage"):
             self.usage = _usage(event.finished.usage)
@@ -150,7 +168,9 @@ class ResponseState:
     def object(self) -> dict[str, Any]:
         """The response as OpenAI's clients read it."""
         echo = self.echo
+        beside = {"streamway": truncation(self.truncated)} if self.truncated else {}
         return {
+            **beside,
             "id": response_id(self.generation),
             "object": "response",
             # A generation's id begins with the milliseconds of its making (UUIDv7).

@@ -217,6 +217,7 @@ class GenerationJson:
             position=event.position if alone else None,
             first_position=first if alone and first != event.position else None,
             finish_reason=token.choice_finished.finish_reason,
+            truncated=token.choice_finished.truncated or None,
         )
         return [end] if alone else [self.piece(event, token), end]
 
@@ -268,6 +269,7 @@ class GenerationJson:
             id=self._id,
             position=event.position,
             finish_reason=finished.finish_reason,
+            truncated=finished.truncated or None,
             usage=counted if finished.HasField("usage") else None,
         )
 

@@ -26,7 +26,7 @@ from services.edge.io.gate import (
     request_id,
     restore_id_of,
 )
-from services.edge.io.http_errors import json_response
+from services.edge.io.http_errors import answer_response
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
@@ -97,7 +97,7 @@ class ChatSurface:
         self._metrics.connections.labels(_WHOLE).inc()
         try:
             completion = await reader.result
-            response = json_response(completion)
+            response = answer_response(completion)
             response.headers.update(_head(caller, generation, reader.accepted))
             return response
         finally:

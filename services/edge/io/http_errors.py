@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -63,6 +63,15 @@ def error_response(problem: StreamwayError, id_: str) -> web.Response:
     response.headers.update(rate_limits.of_refusal(problem.metadata))
     if problem.row.http == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def answer_response(answer: Mapping[str, Any]) -> web.Response:
+    """A whole answer: 200, or 206 and a header where the mesh has cut it."""
+    why = answer.get("streamway", {}).get("truncated", "")
+    response = json_response(answer, 206 if why else 200)
+    if why:
+        response.headers["x-streamway-truncated"] = why
     return response
 
 

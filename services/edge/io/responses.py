@@ -26,7 +26,7 @@ from services.edge.io.gate import (
     request_id,
     restore_id_of,
 )
-from services.edge.io.http_errors import json_response
+from services.edge.io.http_errors import answer_response, json_response
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.responses_desk import Reading, ResponsesDesk
 from services.edge.io.responses_reader import ResponseReader
@@ -134,7 +134,7 @@ class ResponsesSurface:
             if "starting_after" in request.query:
                 raise InvalidArgument("starting_after", "only allowed when 'stream' is true")
             state = await self._responses.so_far(stored, caller.identity.tenant)
-            return json_response(state.object())
+            return answer_response(state.object())
         after = _number(request, "starting_after")
         reading = self._responses.resume(stored, caller.identity.tenant, after)
         try:
@@ -151,7 +151,7 @@ class ResponsesSurface:
         caller = self._gate.admit(request)
         stored = await self._stored(request, caller)
         state = await self._responses.cancel(stored, caller.identity.tenant)
-        return json_response(state.object())
+        return answer_response(state.object())
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """`DELETE /v1/responses/{id}`: with its request and its events; one that runs is cancelled."""
@@ -175,7 +175,7 @@ class ResponsesSurface:
         await asyncio.wait({reader.accepted if background else reader.done})
         if reader.failed is not None and not self._told_as_response(reader):
             raise reader.failed
-        response = json_response(reader.state.object())
+        response = answer_response(reader.state.object())
         response.headers.update(_head(caller, reading))
         return response
 

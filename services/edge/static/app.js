@@ -160,6 +160,7 @@ function take(turn, event, clock) {
   } else if (event.type === "finished") {
     turn.state = "done";
     facts.finish = event.finish_reason;
+    facts.truncated = event.truncated;
     if (event.usage?.completion_tokens) facts.tokens = event.usage.completion_tokens;
     if (event.usage?.from_cache) facts.rate = 0;
   } else if (event.type === "error") {
@@ -226,7 +227,8 @@ function factsOf({ facts, state }) {
     add("kept", "not durable", "The store did not answer: what comes now would not survive the loss of its worker");
   }
   if (facts.cache && facts.cache !== "off") add("cache", facts.cache, "What the cache said to this question");
-  if (facts.finish === "length") add("end", "cut at the token limit", "The model had more to say");
+  if (facts.truncated === "memory") add("end", "cut: the worker is short of memory", "Ask for the rest, or ask again later");
+  else if (facts.finish === "length") add("end", "cut at the token limit", "The model had more to say");
   if (state === "stopped") add("end", "stopped", "Stopped before its end");
   if (state === "live" && !facts.ttft) {
     const ahead = facts.queue ? `waiting, ${facts.queue} ahead` : facts.worker ? "reading your question" : "on its way";

@@ -10,7 +10,7 @@ import msgspec
 from services.inference_adapter.backends.openai_http.body import build
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
-from streamway.errors import ContextLengthExceeded, EngineFailed, EngineRejected, StreamwayError
+from streamway.errors import ContextLengthExceeded, EngineFailed, EngineOverloaded, EngineRejected, StreamwayError
 from streamway.journal.answer import ChoiceSoFar
 from streamway.simulation import words
 from streamway.simulation.driver import EngineDriver
@@ -63,6 +63,8 @@ class SimulatedBackend:
         return call
 
     def _refusal(self, refused: Refused) -> StreamwayError:
+        if refused.status == 429 or refused.retry_after_s:
+            return EngineOverloaded(self._worker, refused.status, refused.retry_after_s or 1.0, refused.message)
         if refused.status >= 500:
             return self.failure(f"it answered {refused.status}: {refused.message}")
         if refused.code == "context_length_exceeded":

@@ -97,6 +97,11 @@ def judge(request: common_pb2.GenerationRequest, choices: Mapping[int, ChoiceSoF
     return Continue(choice)
 
 
+def choices_of(request: common_pb2.GenerationRequest) -> int:
+    """How many choices a request asks for."""
+    return _count(_asked(request).get("n"))
+
+
 def limit_of(asked: Mapping[str, Any]) -> int | None:
     """Most tokens that a request in OpenAI's words allows."""
     for name in ("max_completion_tokens", "max_tokens"):

@@ -10,10 +10,12 @@ the request. Per-token path: pieces are kept as plain text until a flush, since 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from google.rpc import status_pb2
 
+from streamway.journal.line import Line
+from streamway.lanes.task import EarlierCall
 from streamway.v1 import common_pb2
 
 
@@ -25,7 +27,9 @@ class Numbering:
     """
 
     __slots__ = (
+        "_begun",
         "_choice",
+        "_ended",
         "_first_index",
         "_first_position",
         "_ids",
@@ -33,6 +37,7 @@ class Numbering:
         "_made",
         "_run_reason",
         "_texts",
+        "_truncated",
         "epoch",
         "finish_reason",
         "pending_units",
@@ -44,11 +49,16 @@ class Numbering:
         self.epoch = 0
         # Last number given.
         self.position = position
+        # Where each engine call began, beside a journal that says it.
+        self._begun: tuple[tuple[int, int], ...] = ()
         # Token units in all, and of these not flushed yet.
         self.units = 0
         self.pending_units = 0
         # Why choice 0 ended; empty until it did.
         self.finish_reason = ""
+        # Choices that have ended, and why the rest was cut.
+        self._ended: set[int] = set()
+        self._truncated = ""
         # Events that are closed but not flushed, in order.
         self._made: list[common_pb2.Event] = []
         # Tokens counted so far in each choice.
@@ -71,11 +81,20 @@ class Numbering:
         self.position = position
         self._indices = dict(tokens)
 
+    def retried(self, before: Sequence[EarlierCall]) -> None:
+        """Goes on behind calls that made no token, and of which nothing is kept but what the task says."""
+        for call in before:
+            if call.epoch:
+                self.started(call.epoch, call.worker, 0)
+
     def started(self, epoch: int, worker: str, queued_ms: int) -> None:
         """The engine call has begun under `epoch`."""
         self.epoch = epoch
         self.position += 1
+        self._begun = (*self._begun, (epoch, self.position))
         started = common_pb2.Started(worker=worker, queued_ms=queued_ms)
+        if len(self._begun) > 1:
+            started.line = str(Line(((0, 1), *self._begun)))
         self._made.append(common_pb2.Event(epoch=epoch, position=self.position, started=started))
 
     def piece(
@@ -83,6 +102,7 @@ class Numbering:
     ) -> None:
         """One chunk of the answer."""
         if finish_reason:
+            self._ended.add(choice)
             if choice == 0:
                 self.finish_reason = finish_reason
             if not text and not raw_delta and not token_ids and self._ride(choice, finish_reason):
@@ -108,11 +128,26 @@ class Numbering:
         if raw_delta:
             self._close_run(raw_delta)
 
+    @property
+    def tokens(self) -> int:
+        """Of all choices so far, as far as is known."""
+        return sum(self._indices.values())
+
+    def cut(self, why: str, choices: int) -> None:
+        """Ends every choice that has not ended, of as many as were asked for, as one that has reached its length."""
+        self._close_run()
+        self._truncated = why
+        for choice in range(max(choices, *(number + 1 for number in self._indices), 1)):
+            if choice not in self._ended:
+                self.piece(choice, "", finish_reason="length")
+
     def finished(self, usage: common_pb2.Usage | None) -> None:
         """The terminal event of a generation that ended well."""
         self._close_run()
         self.position += 1
-        finished = common_pb2.Finished(finish_reason=self.finish_reason or "stop", usage=usage)
+        finished = common_pb2.Finished(
+            finish_reason=self.finish_reason or "stop", usage=usage, truncated=self._truncated
+        )
         self._made.append(common_pb2.Event(epoch=self.epoch, position=self.position, finished=finished))
 
     def failed(self, status: status_pb2.Status) -> None:
@@ -138,7 +173,7 @@ class Numbering:
             return True
         for event in reversed(self._made):
             if event.HasField("token") and event.token.choice == choice:
-                event.token.choice_finished.finish_reason = finish_reason
+                self._end_choice(event.token, finish_reason)
                 return True
         return False
 
@@ -162,7 +197,12 @@ class Numbering:
         if raw_delta:
             token.raw_delta = raw_delta
         if self._run_reason:
-            token.choice_finished.finish_reason = self._run_reason
+            self._end_choice(token, self._run_reason)
             self._run_reason = ""
         self._texts = []
         self._made.append(event)
+
+    def _end_choice(self, token: common_pb2.Token, finish_reason: str) -> None:
+        token.choice_finished.finish_reason = finish_reason
+        if self._truncated:
+            token.choice_finished.truncated = self._truncated

@@ -37,6 +37,7 @@ class Books:
         self._states: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._done: dict[tuple[str, str], TakenTask] = {}
         self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     @property
     def empty(self) -> bool:
@@ -60,6 +61,12 @@ class Books:
     def forget(self, generation: str) -> None:
         """Writes nothing more of a generation that is another worker's now."""
         self._states.pop(generation, None)
+
+    async def withdraw(self, generation: str) -> None:
+        """The same, also for what is being written at this moment. Raises nothing; waits while the store is away."""
+        self.forget(generation)
+        async with self._writing:
+            self.forget(generation)
 
     def _note(self, generation: str, fields: dict[str, str]) -> None:
         # A new dictionary each time: `write` tells by its identity whether anything came after what it wrote.
@@ -97,6 +104,10 @@ class Books:
 
     async def write(self) -> None:
         """Writes what waits. Raises RedisError or OSError; then it still waits."""
+        async with self._writing:
+            await self._write()
+
+    async def _write(self) -> None:
         states, tasks = dict(self._states), list(self._done.values())
         if states:
             async with self._valkey.pipeline(transaction=False) as pipe:

@@ -1,9 +1,10 @@
-"""Asks the engine how busy it is, and notices when it does not answer."""
+"""Asks the engine how busy it is, notices when it does not answer, and lets it rest when it asks for that."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
@@ -13,10 +14,11 @@ from streamway.errors import StreamwayError
 from streamway.runtime.clock import Clock
 
 _log = structlog.get_logger("adapter")
+_LONGEST_REST_S: Final = 30.0
 
 
 class EngineMonitor:
-    """Knows the engine's last load. `on_change` is told whether it answers, `on_kv_full` whether its KV cache is too full for
+    """Knows the engine's last load. `on_change` is told whether it takes work, `on_kv_full` whether its KV cache is too full for
     another prefill, when that changes."""
 
     def __init__(
@@ -32,17 +34,38 @@ class EngineMonitor:
         self._backend = backend
         self._every_s = every_s
         self._timeout_s = timeout_s
+        self._clock = clock
         self._on_change = on_change
         self._kv = kv
-        self._clock = clock
         self._on_kv_full = on_kv_full
-        self.healthy = True
+        self._answers = True
+        self._rests_until = 0.0
+        self._told = True
         self.load = EngineLoad(0, 0)
 
     @property
     def kv_full(self) -> bool:
         """The KV cache is too full for another prefill."""
         return self._kv.pressed
+
+    @property
+    def healthy(self) -> bool:
+        """It answers, and has not asked for a rest."""
+        return self._answers and self._clock.monotonic() >= self._rests_until
+
+    def rest(self, seconds: float) -> None:
+        """The engine wants no new call for so long; it is believed up to half a minute."""
+        seconds = min(seconds, _LONGEST_REST_S)
+        self._rests_until = max(self._rests_until, self._clock.monotonic() + seconds)
+        _log.warning("engine_rests", seconds=seconds)
+        self.tick()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        healthy = self.healthy
+        if healthy != self._told:
+            self._told = healthy
+            self._on_change(healthy)
 
     async def run(self) -> None:
         """Asks until cancelled."""
@@ -55,16 +78,16 @@ class EngineMonitor:
         try:
             async with asyncio.timeout(self._timeout_s):
                 self.load = await self._backend.load()
-            healthy, problem = True, ""
+            answers, problem = True, ""
         except (StreamwayError, OSError) as error:
-            healthy, problem = False, str(error) or type(error).__name__
-        if healthy != self.healthy:
-            self.healthy = healthy
-            if healthy:
+            answers, problem = False, str(error) or type(error).__name__
+        if answers != self._answers:
+            self._answers = answers
+            if answers:
                 _log.info("engine_answers_again")
             else:
                 _log.warning("engine_does_not_answer", problem=problem)
-            self._on_change(healthy)
-        if healthy and self._kv.look(self.load.kv_used, self._clock.monotonic()):
+        self.tick()
+        if answers and self._kv.look(self.load.kv_used, self._clock.monotonic()):
             _log.warning("kv_pressure", pressed=self.kv_full, used=self.load.kv_used)
             self._on_kv_full(self.kv_full)

@@ -3,56 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import structlog
 
-from services.inference_adapter.core.concurrency import Concurrency
-from services.inference_adapter.core.engine_pace import EnginePace
-from services.inference_adapter.core.memory import Memory, Transcript
+from services.inference_adapter.core.continuation import choices_of
+from services.inference_adapter.core.estimate import estimated_prompt
+from services.inference_adapter.core.memory import Transcript
 from services.inference_adapter.core.numbering import Numbering
-from services.inference_adapter.core.silence import Silence, SilenceLimits, SilenceWatch
-from services.inference_adapter.interfaces import Backend, EngineCall, Turns
-from services.inference_adapter.io.fanout.flusher import Flusher
-from services.inference_adapter.metrics import AdapterMetrics
-from streamway.errors import Cancelled, FirstTokenTimeout, Internal, StreamwayError, TokenGap, to_status
+from services.inference_adapter.core.silence import Silence, SilenceWatch
+from services.inference_adapter.interfaces import EngineCall
+from services.inference_adapter.io.retries import RETRIED
+from services.inference_adapter.io.workplace import Workplace
+from streamway.errors import (
+    Cancelled,
+    EngineOverloaded,
+    FirstTokenTimeout,
+    Internal,
+    StreamwayError,
+    TokenGap,
+    to_status,
+)
 from streamway.journal.answer import ChoiceSoFar
-from streamway.lanes import TakenTask
-from streamway.runtime.clock import Clock
+from streamway.lanes import EarlierCall, TakenTask
 from streamway.telemetry.context import RequestContext, current
 from streamway.v1 import common_pb2
 from streamway.valkey.keys import is_bulk, task_class
 
 _log = structlog.get_logger("adapter")
 
-State = Literal["queued", "running", "finished", "failed", "cancelled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Workplace:
-    """What all generations of a worker share. `new_epoch` makes the epoch of an engine call from its attempt; an engine call
-    that is silent beyond `silence` is given up."""
-
-    worker: str
-    backend: Backend
-    memory: Memory
-    flusher: Flusher
-    clock: Clock
-    metrics: AdapterMetrics
-    pace: EnginePace
-    concurrency: Concurrency
-    new_epoch: Callable[[int], int]
-    flush_units: int
-    silence: SilenceLimits
-    turns: Turns
+# "moved": another worker makes it from the beginning.
+State = Literal["queued", "running", "moved", "finished", "failed", "cancelled"]
 
 
 class Generation:
     """Numbers what its engine call makes, and passes it on in flushes: the first token at once, then with the flusher's tick.
 
     `created_at` is when the request was accepted, on the monotonic clock. `task` is None when it did not come from a lane.
-    `on_end` is called once, after the terminal event was passed on. One with a response channel is a `JournaledGeneration`.
+    `on_end` is called once, after the terminal event was passed on. `on_failed` is told of an engine call that came to nothing
+    before its first token, where another worker may make it again: it then calls `leave`, or `stop` with the same error.
+    One with a response channel is a `JournaledGeneration`.
     """
 
     journaled = False
@@ -62,11 +52,13 @@ class Generation:
         "_called_at",
         "_context",
         "_created_at",
+        "_epoch",
         "_first_at",
         "_flowing",
         "_marked",
         "_numbering",
         "_on_end",
+        "_on_failed",
         "_place",
         "_started",
         "_watch",
@@ -77,6 +69,7 @@ class Generation:
         "tokens",
         "transcript",
         "used_tokens",
+        "withdrawn",
     )
 
     def __init__(
@@ -90,6 +83,7 @@ class Generation:
         task: TakenTask | None,
         tokens: int,
         on_end: Callable[[Generation], None],
+        on_failed: Callable[[Generation, StreamwayError], None] | None = None,
     ) -> None:
         self.id = request.generation
         self.request = request
@@ -103,8 +97,15 @@ class Generation:
         self._context = context
         self._created_at = created_at
         self._on_end = on_end
+        self._on_failed = on_failed
+        # It was cancelled while it was on its way to another worker.
+        self.withdrawn: Cancelled | None = None
         self._numbering = Numbering()
+        if task is not None:
+            self._numbering.retried(task.copy.before)
         self._call: EngineCall | None = None
+        # Of this engine call. Its events carry it from `started` on: what fails before that is told without.
+        self._epoch = 0
         # When this engine call began and made its first token; 0: it has not, or goes on with another's text.
         self._called_at = self._first_at = 0.0
         self._started = False
@@ -116,8 +117,13 @@ class Generation:
 
     @property
     def over(self) -> bool:
-        """The terminal event is out, or on its way."""
-        return self.state in ("finished", "failed", "cancelled")
+        """The terminal event is out, or on its way, or another worker's to make."""
+        return self.state in ("moved", "finished", "failed", "cancelled")
+
+    @property
+    def call_told(self) -> EarlierCall:
+        """This worker's engine call, as far as readers know of it."""
+        return EarlierCall(self._place.worker, self._epoch if self._started else 0)
 
     @property
     def tasks(self) -> list[TakenTask]:
@@ -133,7 +139,7 @@ class Generation:
         """Calls the engine."""
         place = self._place
         self.state = "running"
-        self._numbering.epoch = place.new_epoch(self.task.copy.attempt if self.task is not None else 1)
+        self._epoch = place.new_epoch(self.task.copy.attempt if self.task is not None else 1)
         place.metrics.queue_wait.observe(self._waited_s())
         self._call_engine(None)
 
@@ -152,8 +158,22 @@ class Generation:
         self._note_failure(error)
         self._gave_up(error)
 
+    def cut(self, why: str) -> None:
+        """Ends an answer that has begun with what there is of it. One without a token goes on to its first: an answer is never
+        empty for this."""
+        call = self._call
+        if self.over or call is None or not self._flowing:
+            return
+        call.abort()
+        self._place.metrics.truncated.labels(why).inc()
+        _log.warning("answer_truncated", generation=self.id, reason=why, trace=self._context.trace_id)
+        self._numbering.cut(why, choices_of(self.request))
+        prompt = estimated_prompt(self.request)
+        self.ended(common_pb2.Usage(prompt_tokens=prompt, completion_tokens=self._numbering.tokens, estimated=True))
+
     def _call_engine(self, so_far: ChoiceSoFar | None) -> None:
         self._place.turns.began(self.request)
+        self._place.retries.began(self.request.model, self.task.copy if self.task is not None else None)
         token = current.set(self._context)
         now = self._place.clock.monotonic()
         self._watch.began(now)
@@ -167,10 +187,27 @@ class Generation:
             current.reset(token)
 
     def _gave_up(self, error: StreamwayError) -> None:
-        self.stop(error)
+        """The engine call is of no use any more."""
+        if self._flowing or self.task is None or self._on_failed is None:
+            self.stop(error)
+            return
+        if self._call is not None:
+            self._call.abort()
+            self._call = None
+        self._on_failed(self, error)
+
+    def leave(self) -> None:
+        """It is being given to another worker; `stay` if that fails."""
+        self.state = "moved"
+
+    def stay(self) -> None:
+        """Nobody else has it."""
+        self.state = "running"
 
     def stop(self, error: StreamwayError) -> None:
         """Aborts the engine call, if there is one, and ends with `error`."""
+        if self.state == "moved" and isinstance(error, Cancelled):
+            self.withdrawn = error
         if self.over:
             return
         if self._call is not None:
@@ -201,7 +238,7 @@ class Generation:
             return
         self._started = True
         numbering = self._numbering
-        numbering.started(numbering.epoch, self._place.worker, int(self._waited_s() * 1000))
+        numbering.started(self._epoch, self._place.worker, int(self._waited_s() * 1000))
         self._mark()
 
     def piece(
@@ -249,9 +286,12 @@ class Generation:
 
     def failed(self, error: StreamwayError) -> None:
         """The engine refused or broke."""
+        self._call = None
         self._note_failure(error)
-        self._numbering.failed(to_status(error))
-        self._end("failed")
+        if isinstance(error, RETRIED):
+            self._gave_up(error)
+        else:
+            self.stop(error)
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -271,6 +311,8 @@ class Generation:
             self._place.pace.ended(self._first_at - self._called_at, now - self._called_at, uncached)
 
     def _note_failure(self, error: StreamwayError) -> None:
+        if isinstance(error, EngineOverloaded) and error.retry_after_s is not None:
+            self._place.rest(error.retry_after_s)
         self._place.metrics.engine_errors.labels(error.name).inc()
         _log.warning("engine_call_failed", generation=self.id, reason=error.name, trace=self._context.trace_id)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import Final
 
 import structlog
@@ -15,13 +15,14 @@ from services.inference_adapter.core.memory import Transcript
 from services.inference_adapter.core.transcribing import transcribe
 from services.inference_adapter.core.wire import framed
 from services.inference_adapter.io.delivery import Delivery
-from services.inference_adapter.io.generation import Generation, State, Workplace
+from services.inference_adapter.io.generation import Generation, State
 from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.leaving import PATIENCE_S, Leaving
 from services.inference_adapter.io.phase import Phase
+from services.inference_adapter.io.retries import RETRIED
+from services.inference_adapter.io.workplace import Workplace
 from streamway.errors import (
     ContextLengthExceeded,
-    EngineFailed,
     EngineRejected,
     EventsExpired,
     GoingAway,
@@ -74,6 +75,7 @@ class JournaledGeneration(Generation):
         "_stopping",
         "_taken",
         "_tokens_before",
+        "_tried",
         "_writing",
         "channel_ended",
         "held",
@@ -125,6 +127,8 @@ class JournaledGeneration(Generation):
         # Whose answer this engine call goes on with; empty for one from the beginning.
         self._from_worker = ""
         self._tokens_before = 0
+        # Who has begun it, this worker too.
+        self._tried: Set[str] = frozenset()
         self.held: list[TakenTask] = []
         self.channel_ended = False
 
@@ -237,7 +241,7 @@ class JournaledGeneration(Generation):
         """The engine refused, which is the answer; or broke, and another one may go on."""
         if self.over:
             return
-        if isinstance(error, EngineFailed):
+        if isinstance(error, RETRIED):
             self._note_failure(error)
             self._gave_up(error)
         elif self._from_worker and isinstance(error, ContextLengthExceeded):
@@ -279,6 +283,7 @@ class JournaledGeneration(Generation):
         assert begin is not None
         self._phase = Phase.RUNNING
         choices = rebuild(begun.before)
+        self._tried = {entry.begin.worker for entry in (*begun.before, begun.begin) if entry.begin is not None}
         self._writing = self._journaling.open(begun, session, self._delivery)
         for task in self.held:
             if task.copy.ref == self._taken.copy.ref:
@@ -396,22 +401,31 @@ class JournaledGeneration(Generation):
         self._journaling.spawn(self._move_or_fail(error), "move")
 
     async def _move_or_fail(self, error: StreamwayError) -> None:
+        copy, model, line = self._taken.copy, self.request.model, self.transcript.line
+        # Before the first token it is a retry, which has a budget and goes to nobody twice; after it there is only takeover.
+        retry = not self._flowing and line is not None and line.begins_anew
         try:
-            await self._journaling.peers.look()
-            may = self._journaling.may_move(self._taken.copy, self.request.model)
+            if retry:
+                may = not self._doubt and await self._place.retries.granted(error, model, copy, self._tried)
+            else:
+                await self._journaling.peers.look(model)
+                may = self._journaling.may_move(copy, model)
         except (RedisError, OSError):
             may = False
         if self._phase is not Phase.RUNNING:
             return
-        # What was delivered without the store must not be told anew in other words.
-        doubt = self._writing is None or self._writing.channel.in_doubt or self._delivery.loose
-        if may and not doubt:
-            self._hand_over(error)
+        if may and not self._doubt:
+            self._hand_over(error, self._tried if retry else frozenset())
         else:
             self._end_with(error)
 
-    def _hand_over(self, error: StreamwayError) -> None:
-        """Leaves a generation that has begun to another worker; `error` is why."""
+    @property
+    def _doubt(self) -> bool:
+        """What was delivered without the store must not be told anew in other words."""
+        return self._writing is None or self._writing.channel.in_doubt or self._delivery.loose
+
+    def _hand_over(self, error: StreamwayError, but: Set[str] = frozenset()) -> None:
+        """Leaves a generation that has begun to another worker that is not in `but`; `error` is why."""
         if self._alone:  # nobody else could go on
             self._end_with(error)
             return
@@ -421,8 +435,9 @@ class JournaledGeneration(Generation):
         # Readers get what is confirmed in the meantime; then they look for the next worker.
         # What a drain or a silent store ends says nothing of the task.
         planned = isinstance(error, GoingAway | StoreUnavailable)
-        way = self._leaving.by_settling(self._writing, mine=True, planned=planned)
-        self._leave_by(way, EventsExpired(self.id))
+        way = self._leaving.by_settling(self._writing, mine=True, planned=planned, but=but)
+        # The router's breakers hear of the reason by this alone.
+        self._leave_by(way, EventsExpired(self.id, moved=error.name))
         if isinstance(error, StoreUnavailable):
             self._delivery.tell(error, forget=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from streamway.journal.ending import end_unrun, error_payload
 from streamway.journal.entries import attempt_of, encode_events
 from streamway.journal.functions import Done, Gone, Stale
 from streamway.journal.given_up import GivenUp
-from streamway.lanes import TakenTask, TaskCopy, give_away
+from streamway.lanes import EarlierCall, TakenTask, TaskCopy, give_away
 from streamway.lanes.task import MOST_ATTEMPTS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
@@ -128,14 +128,24 @@ class Journaling:
         """Whether another worker could go on with a task, after `peers.look`."""
         return copy.failures + 1 < MOST_ATTEMPTS and self.peers.serve(model)
 
-    async def settle(self, copy: TaskCopy, place: Place, model: str, *, mine: bool, planned: bool = False) -> None:
+    async def settle(
+        self,
+        copy: TaskCopy,
+        place: Place,
+        model: str,
+        *,
+        mine: bool,
+        planned: bool = False,
+        but: Set[str] = frozenset(),
+    ) -> None:
         """Does with a copy what is right by its channel: drops it, or gives it to another worker as the next attempt.
 
         `mine`: nobody else has begun as far as this worker knows, so its readers are sent to where the task goes. `planned`: that
-        this call came to nothing is not the task's fault. Never raises; waits while the store is away.
+        this call came to nothing is not the task's fault. `but`: who must not get it. Never raises; waits while the store is
+        away.
         """
         while True:
-            worker = await self._choose(copy.generation, model, mine=mine)
+            worker = await self._choose(copy.generation, model, mine=mine, but=but)
             self._targets[copy.generation] = lane_for(worker, model, keys.class_of(place.lane))
             try:
                 fate = await self._reclaimer.settle(copy, place, planned=planned)
@@ -160,13 +170,7 @@ class Journaling:
             lane = lane_for(worker, model, task.class_)
             fresh = replace(copy, ref=new_secret_id(), degraded=degraded)
             try:
-                session = await self._link.session()
-                # First add, then acknowledge, on one connection: if it broke between, the store may have lost what was added.
-                await session.call("XADD", lane, "*", *[part for pair in fresh.fields().items() for part in pair])
-                session.send(("MULTI",), _ignore)
-                session.send(("XACK", place.lane, keys.LANE_GROUP, place.entry), _ignore)
-                session.send(("XDEL", place.lane, place.entry), _ignore)
-                await session.call("EXEC")
+                await self._replace(place, fresh, lane)
             except LinkLost:
                 continue
             except StoreRefused as refused:
@@ -175,6 +179,30 @@ class Journaling:
                 continue
             _log.info("task_passed_on", generation=copy.generation, to=worker or "pool")
             return
+
+    async def retry_elsewhere(self, task: TakenTask, model: str, before: tuple[EarlierCall, ...], but: Set[str]) -> str:
+        """Gives a task without a channel to a worker that is not in `but`, as the next attempt; "" where there is none.
+
+        `before`: the calls there were. Nothing of this worker's may be written into its record any more. Raises LinkLost,
+        StoreRefused, RedisError or OSError: then it may have been given away or not.
+        """
+        copy = task.copy
+        worker = self.peers.choose(model, but)
+        if worker:
+            await give_away(self._valkey, copy.generation, self._worker, worker)
+            fresh = TaskCopy(copy.generation, copy.attempt + 1, new_secret_id(), copy.excused, before=before)
+            await self._replace(place_of(task), fresh, lane_for(worker, model, task.class_))
+            _log.info("task_moved", generation=copy.generation, to=worker, fate="retry")
+        return worker
+
+    async def _replace(self, place: Place, fresh: TaskCopy, lane: str) -> None:
+        """First add, then acknowledge, on one connection: if it broke between, the store may have lost what was added."""
+        session = await self._link.session()
+        await session.call("XADD", lane, "*", *[part for pair in fresh.fields().items() for part in pair])
+        session.send(("MULTI",), _ignore)
+        session.send(("XACK", place.lane, keys.LANE_GROUP, place.entry), _ignore)
+        session.send(("XDEL", place.lane, place.entry), _ignore)
+        await session.call("EXEC")
 
     async def end(self, generation: str, error: Cancelled) -> None:
         """Ends in its channel what another worker has, or will have: that one is fenced. Never raises; waits while the store
@@ -212,10 +240,10 @@ class Journaling:
                 return
         await self.end(generation, error)
 
-    async def _choose(self, generation: str, model: str, *, mine: bool) -> str:
+    async def _choose(self, generation: str, model: str, *, mine: bool, but: Set[str] = frozenset()) -> str:
         try:
-            await self.peers.look()
-            worker = self.peers.choose(model)
+            await self.peers.look(model)
+            worker = self.peers.choose(model, but)
             if mine:
                 await give_away(self._valkey, generation, self._worker, worker)
         except (RedisError, OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Set
 from typing import Final
 
 from services.inference_adapter.io.delivery import Delivery
@@ -40,11 +40,14 @@ class Leaving:
         """For a task that has not begun here."""
         return self._journaling.pass_on(self._task, self._model, degraded=degraded)
 
-    async def by_settling(self, writing: Writing | None, *, mine: bool, planned: bool = False) -> None:
-        """All copies of this call; those beside the last are of a store that lost one and found it again."""
+    async def by_settling(
+        self, writing: Writing | None, *, mine: bool, planned: bool = False, but: Set[str] = frozenset()
+    ) -> None:
+        """All copies of this call; those beside the last are of a store that lost one and found it again. `but`: workers that
+        must not get it."""
         places = writing.channel.places if writing is not None else [place_of(self._task)]
         for place in reversed(places):
-            await self._journaling.settle(self._task.copy, place, self._model, mine=mine, planned=planned)
+            await self._journaling.settle(self._task.copy, place, self._model, mine=mine, planned=planned, but=but)
 
     async def run(self, way: Coroutine[object, object, None], error: StreamwayError) -> None:
         """Readers are told `error` when it is done, or when that takes long. Until then they get what is confirmed."""

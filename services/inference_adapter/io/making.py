@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.inference_adapter.core.estimate import estimated_tokens
-from services.inference_adapter.io.generation import Generation, Workplace
+from services.inference_adapter.io.generation import Generation
 from services.inference_adapter.io.journaled import JournaledGeneration
 from services.inference_adapter.io.journaling import Journaling
+from services.inference_adapter.io.workplace import Workplace
+from streamway.errors import StreamwayError
 from streamway.lanes import TakenTask
 from streamway.telemetry.context import begin
 from streamway.v1 import common_pb2
@@ -16,7 +18,8 @@ from streamway.v1 import common_pb2
 class GenerationMaker:
     """Knows what a generation of either kind is made of.
 
-    `on_end`: one without a channel has ended; `on_idle`, `on_waiting` and `on_left`: see `JournaledGeneration`.
+    `on_end`: one without a channel has ended; `on_failed`: see `Generation`; `on_idle`, `on_waiting` and `on_left`: see
+    `JournaledGeneration`.
     """
 
     def __init__(
@@ -27,6 +30,7 @@ class GenerationMaker:
         on_idle: Callable[[Generation], None],
         on_waiting: Callable[[Generation], None],
         on_end: Callable[[Generation], None],
+        on_failed: Callable[[Generation, StreamwayError], None],
         on_left: Callable[[Generation], None],
     ) -> None:
         self._place = place
@@ -34,6 +38,7 @@ class GenerationMaker:
         self._on_idle = on_idle
         self._on_waiting = on_waiting
         self._on_end = on_end
+        self._on_failed = on_failed
         self._on_left = on_left
 
     def make(
@@ -46,7 +51,7 @@ class GenerationMaker:
         context = begin(request.traceparent, generation=id_, model=request.model, tenant=request.tenant)
         tokens = estimated_tokens(request)
         if not journaled or task is None:
-            return Generation(
+            generation = Generation(
                 request,
                 transcript,
                 place,
@@ -55,7 +60,11 @@ class GenerationMaker:
                 task=task,
                 tokens=tokens,
                 on_end=self._on_end,
+                on_failed=self._on_failed,
             )
+            # What earlier calls have told of themselves is in the transcript before anybody reads it.
+            generation.flush()
+            return generation
         return JournaledGeneration(
             request,
             transcript,

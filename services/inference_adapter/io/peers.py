@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Any, Final
 
 from streamway.runtime.clock import Clock
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import list_leases
+
+_NOBODY: Final[Set[str]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -22,30 +25,37 @@ class Peer:
 
 
 class Peers:
-    """What `look` saw last; choosing needs no I/O."""
+    """What `look` saw last; choosing needs no I/O. Those whose breaker some router has opened are chosen last."""
 
     def __init__(self, valkey: Valkey, clock: Clock, me: str) -> None:
         self._valkey = valkey
         self._clock = clock
         self._me = me
         self._seen: list[Peer] = []
+        # Of each model: workers that one of the tiers is kept from.
+        self._doubtful: dict[str, Set[str]] = {}
 
-    async def look(self) -> None:
-        """Reads the leases. Raises RedisError or OSError; what was seen before then still counts."""
+    async def look(self, model: str = "") -> None:
+        """Reads the leases, and the breakers of `model` if one is named. Raises RedisError or OSError; then what was seen before
+        still counts."""
         leases = await list_leases(self._valkey, self._clock, "worker")
         peers = [_peer(id_, fields) for id_, fields in leases.items() if id_ != self._me]
         self._seen = [peer for peer in peers if peer is not None]
+        if model:
+            found: Any = self._valkey.hgetall(keys.breaker(model))
+            self._doubtful[model] = _opened(await found, self._clock.unix() * 1000)
 
-    def serve(self, model: str) -> bool:
-        """Whether any of them could take a task of this model."""
-        return any(model in peer.models for peer in self._seen)
+    def serve(self, model: str, but: Set[str] = _NOBODY) -> bool:
+        """Whether any of them could take a task of this model, who is not in `but`."""
+        return any(model in peer.models and peer.worker not in but for peer in self._seen)
 
-    def choose(self, model: str) -> str:
+    def choose(self, model: str, but: Set[str] = _NOBODY) -> str:
         """The worker with the most room, as far as is known; empty when there is none."""
-        able = [peer for peer in self._seen if model in peer.models]
+        able = [peer for peer in self._seen if model in peer.models and peer.worker not in but]
         if not able:
             return ""
-        best = max(able, key=lambda peer: peer.free)
+        doubtful = self._doubtful.get(model, _NOBODY)
+        best = max(able, key=lambda peer: (peer.worker not in doubtful, peer.free))
         best.free -= 1
         return best.worker
 
@@ -53,6 +63,16 @@ class Peers:
 def lane_for(worker: str, model: str, class_: keys.TaskClass) -> str:
     """The lane of a worker, or without one the pool of the model."""
     return keys.lane(worker, class_) if worker else keys.pool(model, class_)
+
+
+def _opened(board: Mapping[bytes, bytes], unix_ms: float) -> Set[str]:
+    """Workers on a model's board whose breaker is open now: "adapter-0 gold" → "1764442005123 2", until when in Unix ms."""
+    opened: set[str] = set()
+    for spot, value in board.items():
+        until_ms = value.decode().partition(" ")[0]
+        if until_ms.isdigit() and int(until_ms) > unix_ms:
+            opened.add(spot.decode().partition(" ")[0])
+    return opened
 
 
 def _peer(id_: str, fields: Mapping[str, str]) -> Peer | None:

@@ -26,11 +26,13 @@ from services.inference_adapter.core.window_events import (
 from services.inference_adapter.io.books import Books
 from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.fanout.directory import Directory
-from services.inference_adapter.io.generation import Generation, Workplace
+from services.inference_adapter.io.generation import Generation
 from services.inference_adapter.io.journaled import JournaledGeneration
 from services.inference_adapter.io.journaling import Journaling, place_of
 from services.inference_adapter.io.making import GenerationMaker
+from services.inference_adapter.io.retrying import Retrying
 from services.inference_adapter.io.room import Room
+from services.inference_adapter.io.workplace import Workplace
 from streamway.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -54,8 +56,8 @@ class Worker:
     """All generations that were taken and have not ended.
 
     `resume_grace_s`: how long one may go on without a live reader whose client may come back; `orphan_grace_s`: any other, since
-    its reader's process may have been lost without a word. `queue_timeout_s`: how long one may wait, from acceptance on;
-    a cancel that comes before its task is remembered as long.
+    its reader's process may have been lost without a word. `memory_short` says at a time whether answers must be cut.
+    `queue_timeout_s`: how long one may wait, from acceptance on; a cancel that comes before its task is remembered as long.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Worker:
         dismissals: Dismissals,
         journaling: Journaling,
         *,
+        memory_short: Callable[[float], bool],
         queue_timeout_s: float,
         resume_grace_s: float,
         orphan_grace_s: float,
@@ -78,8 +81,15 @@ class Worker:
         self._dismissals = dismissals
         self._journaling = journaling
         self._maker = GenerationMaker(
-            place, journaling, on_idle=self._idle, on_waiting=self._back, on_end=self._ended, on_left=self._left
+            place,
+            journaling,
+            on_idle=self._idle,
+            on_waiting=self._back,
+            on_end=self._ended,
+            on_failed=Retrying(place.retries, journaling, books, place.memory, self._moved).begin,
+            on_left=self._left,
         )
+        self._memory_short = memory_short
         self._queue_timeout_s = queue_timeout_s
         self._resume_grace_s = resume_grace_s
         self._orphan_grace_s = orphan_grace_s
@@ -224,8 +234,11 @@ class Worker:
         """Ends what is late and what nobody reads."""
         now = self._place.clock.monotonic()
         self._perform(self._window.receive(Tick(), now))
+        short = bool(self._generations) and self._memory_short(now)
         for generation in list(self._generations.values()):
             generation.tick(now)
+            if short:
+                generation.cut("memory")
             transcript = generation.transcript
             if generation.over or transcript.live:
                 continue
@@ -304,6 +317,11 @@ class Worker:
         self._note_state(generation, generation.state)
         if generation.task is not None:
             self._books.finish(generation.task)
+        self._idle(generation)
+
+    def _moved(self, generation: Generation) -> None:
+        """One without a channel is another worker's now."""
+        del self._generations[generation.id]
         self._idle(generation)
 
     def _back(self, generation: Generation) -> None:

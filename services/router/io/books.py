@@ -14,7 +14,7 @@ from services.router.io.breaker_board import BreakerBoard
 from services.router.io.shared_flights import SharedFlights
 from services.router.metrics import RouterMetrics
 from streamway.attach import AttachPool
-from streamway.errors import StreamwayError, from_status
+from streamway.errors import EventsExpired, StreamwayError, from_status
 from streamway.following import Place
 from streamway.journal import Cursor
 from streamway.runtime.clock import Clock
@@ -188,13 +188,18 @@ class Books:
         self.settle(generation)
 
     def ended(self, generation: str, event: common_pb2.Event) -> None:
-        """It has ended with this event."""
-        self._charges.ended(generation, event)
+        """It has ended with this event, or its worker has left it to another one."""
+        error = from_status(event.error.status) if event.HasField("error") else None
+        if isinstance(error, EventsExpired):
+            # What the other one uses is not seen here: the charge stays.
+            self._charges.abandon(generation)
+        else:
+            self._charges.ended(generation, event)
         call = self._close(generation)
         if call is None:
             return
-        if event.HasField("error"):
-            self._breakers.failed(call, from_status(event.error.status))
+        if error is not None:
+            self._breakers.failed(call, error)
         else:
             self._breakers.finished(call)
 

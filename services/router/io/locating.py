@@ -174,7 +174,8 @@ class Locator:
         return Whereabouts(
             state=_state(found),
             worker=worker,
-            place=None if found.ended else place,
+            # Without a channel its worker has the answer for a while after its end, and nobody else ever.
+            place=None if found.ended and record.durable else place,
             model=record.model,
             session=record.session,
             tenant=record.tenant,

@@ -21,8 +21,8 @@ RELEASE_LIMIT_S: Final = 1.0
 class Exchange(Protocol):
     """One request and what becomes of it. After `complete` or `lost` nothing more is told."""
 
-    def head(self, status: int, content_type: str) -> None:
-        """Status line and headers have come."""
+    def head(self, status: int, content_type: str, retry_after: str) -> None:
+        """Status line and headers have come. `retry_after`: that header as it stands, "" without one."""
         ...
 
     def body(self, data: bytes) -> None:
@@ -58,7 +58,7 @@ class EngineConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_done = self._head_told = self._complete = self._framed = self._keep = self._surplus = False
         self._status = 0
-        self._content_type = ""
+        self._content_type = self._retry_after = ""
 
     @property
     def usable(self) -> bool:
@@ -143,6 +143,8 @@ class EngineConnection(asyncio.Protocol):
         lower = name.lower()
         if lower == b"content-type":
             self._content_type = value.decode("latin-1").partition(";")[0].strip().lower()
+        elif lower == b"retry-after":
+            self._retry_after = value.decode("latin-1").strip()
         elif lower in {b"content-length", b"transfer-encoding"}:
             self._framed = True
 
@@ -170,7 +172,7 @@ class EngineConnection(asyncio.Protocol):
         if self._head_done and not self._head_told:
             self._head_told = True
             if self._exchange is not None:
-                self._exchange.head(self._status, self._content_type)
+                self._exchange.head(self._status, self._content_type, self._retry_after)
         if not self._bodies:
             return
         bodies = self._bodies[:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ class StreamCall:
         self._reused = False
         self._over = False
         self._status = 0
+        self._retry_after = ""
         self._error_body = bytearray()
         self._events = SSEParser()
         self._reader = ChunkReader(sink)
@@ -87,8 +89,9 @@ class StreamCall:
 
     # Exchange
 
-    def head(self, status: int, content_type: str) -> None:
+    def head(self, status: int, content_type: str, retry_after: str) -> None:
         self._status = status
+        self._retry_after = retry_after
         if status != 200:
             return
         if content_type != "text/event-stream":
@@ -153,7 +156,8 @@ class StreamCall:
         self._sink.ended(usage)
 
     def _refused(self) -> None:
-        self._fail(refusals.from_response(self._status, bytes(self._error_body), self._worker))
+        after_s = refusals.seconds_of(self._retry_after, time.time())
+        self._fail(refusals.from_response(self._status, bytes(self._error_body), self._worker, after_s))
 
     def _break(self, problem: str) -> None:
         self._fail(EngineFailed(self._worker, problem))
@@ -184,7 +188,7 @@ class Document:
         self._body = bytearray()
         self.result: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
 
-    def head(self, status: int, content_type: str) -> None:
+    def head(self, status: int, content_type: str, retry_after: str) -> None:
         self._status = status
 
     def body(self, data: bytes) -> None:

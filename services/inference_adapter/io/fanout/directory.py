@@ -59,8 +59,10 @@ class Directory:
         found = self._memory.find(subscription.generation)
         if isinstance(found, Transcript):
             self._bind(subscription, found)
-        elif found in (Gone.EXPIRED, Gone.MOVED):
+        elif found is Gone.EXPIRED:
             subscription.fail(EventsExpired(subscription.generation))
+        elif found is Gone.MOVED:
+            subscription.fail(EventsExpired(subscription.generation, moved="unknown"))
         elif found is Gone.LOST:
             subscription.fail(WorkerLost(self._worker))
         else:

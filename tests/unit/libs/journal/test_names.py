@@ -118,6 +118,14 @@ def test_the_events_of_an_entry_have_its_epoch_and_a_begin_its_position() -> Non
     assert (again[0].taken_over.worker, again[0].taken_over.from_worker) == ("w1", "w0")
 
 
+def test_a_begin_after_calls_that_made_nothing_is_told_as_started_again() -> None:
+    started = encode_events([common_pb2.Event(started=common_pb2.Started(worker="w1", queued_ms=5))])
+    silent = Line(((0, 1), (FIRST, 2), (SECOND, 3)))
+    assert (silent.begins_anew, LINE.begins_anew) == (True, False)
+    (again,) = decode_events(Entry(SECOND, 3, 3, Kind.BEGIN, started, Begin("r", "w1", silent, "w0")))
+    assert (again.started.worker, again.position, again.epoch) == ("w1", 3, SECOND)
+
+
 def test_entries_beyond_where_the_next_epoch_starts_are_not_the_answer() -> None:
     mine, beyond, next_ = _entry(FIRST, 3, 9), _entry(FIRST, 10, 12), _entry(SECOND, 11, 12)
     assert on_line([mine, beyond, next_], LINE) == [mine, next_]

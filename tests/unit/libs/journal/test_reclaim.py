@@ -7,7 +7,7 @@ import pytest
 from streamway.journal.entries import Begin, Entry, Kind, Tail
 from streamway.journal.line import Line
 from streamway.journal.reclaim import Drop, Fate, GiveUp, Requeue, Why, decide
-from streamway.lanes.task import MOST_ATTEMPTS, TaskCopy
+from streamway.lanes.task import MOST_ATTEMPTS, EarlierCall, TaskCopy
 
 LINE = Line(((0, 1),))
 
@@ -65,6 +65,7 @@ def test_moves_are_bounded_too() -> None:
 
 
 def test_a_copy_keeps_what_excuses_it() -> None:
-    for copy in (TaskCopy("g", 4, "r", 2), TaskCopy("g", 1, "r")):
+    before = (EarlierCall("adapter-0", 1048577), EarlierCall("adapter-1", 0))
+    for copy in (TaskCopy("g", 4, "r", 2), TaskCopy("g", 1, "r"), TaskCopy("g", 3, "r", before=before)):
         fields = {name.encode(): str(value).encode() for name, value in copy.fields().items()}
         assert TaskCopy.parse(fields) == copy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from streamway.memory import Memory, MemoryWatch, Watermark, read_memory
+from streamway.memory import Floor, Memory, MemoryWatch, Watermark, read_levels, read_memory
 
 MACHINE = "MemTotal:       1000 kB\nMemFree: 10 kB\nMemAvailable:    400 kB\n"
 
@@ -68,3 +68,28 @@ def test_the_watch_tells_the_share() -> None:
     watch.look()
     assert watch.pressed
     assert registry.get_sample_value("streamway_memory_used_ratio") == 0.9
+
+
+def test_a_floor_is_a_number_of_bytes_and_on_a_small_machine_a_share() -> None:
+    floor = Floor(1_200_000_000, 0.15)
+    assert floor.of(Memory(0, 64 * 10**9)) == 1_200_000_000
+    assert floor.of(Memory(0, 2 * 10**9)) == 300_000_000
+    assert floor.of(Memory(0, 0)) == 0
+    assert Floor(1_200_000_000).of(Memory(0, 2 * 10**9)) == 1_200_000_000
+
+
+def test_too_little_is_left_where_any_level_has_less_than_its_floor() -> None:
+    floor = Floor(1_200_000_000, 0.15)
+    roomy = Memory(10 * 10**9, 64 * 10**9)
+    assert not floor.short([roomy, Memory(1_700_000_000, 2 * 10**9)])
+    assert floor.short([roomy, Memory(1_700_000_001, 2 * 10**9)])
+    # The level that is fullest by its share need not be the one with the least left.
+    assert floor.short([Memory(62_900_000_000, 64 * 10**9), Memory(1_500_000_000, 2 * 10**9)])
+    assert not floor.short([Memory(0, 0)])
+    assert not Floor(0).short([Memory(64, 64)])
+
+
+def test_every_level_is_read(tmp_path: Path) -> None:
+    put(tmp_path, proc__meminfo=MACHINE, proc__self__cgroup="0::/a\n")
+    put(tmp_path, sys__fs__cgroup__a__memory_DOT_current="500", sys__fs__cgroup__a__memory_DOT_max="10000\n")
+    assert read_levels(tmp_path) == [Memory(500, 10_000), Memory(600 * 1024, 1000 * 1024)]

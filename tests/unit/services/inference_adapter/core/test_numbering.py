@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.inference_adapter.core.numbering import Numbering
+from streamway.lanes import EarlierCall
 from streamway.v1 import common_pb2
 
 EPOCH = 1 << 20 | 7
@@ -182,3 +183,13 @@ def test_ranges_tile_and_each_choice_has_its_text_however_it_is_flushed(
         tokens = [e.token for e in events if e.HasField("token") and e.token.choice == choice]
         assert "".join(t.text for t in tokens) == "".join(text for c, text, _, _ in pieces if c == choice)
         assert [t.first_token_index for t in tokens] == [sum(t.units for t in tokens[:n]) for n in range(len(tokens))]
+
+
+def test_calls_that_made_no_token_keep_their_positions_and_the_next_one_says_its_line() -> None:
+    numbering = Numbering()
+    numbering.retried([EarlierCall("a", 1048577), EarlierCall("b", 0)])
+    numbering.started(3145729, "c", 5)
+    first, second = numbering.take()
+    assert (first.position, first.epoch, first.started.worker, first.started.line) == (2, 1048577, "a", "")
+    assert (second.position, second.epoch, second.started.worker) == (3, 3145729, "c")
+    assert second.started.line == "0:1,1048577:2,3145729:3"
