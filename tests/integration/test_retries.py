@@ -95,7 +95,7 @@ def broken(name: str) -> StreamwayError:
 async def test_a_call_without_a_first_token_is_made_again_elsewhere_and_its_reader_sees_one_whole_answer(
     valkey: Redis, valkey_server: ValkeyServer, durability: Any
 ) -> None:
-    async with workers(valkey, valkey_server.url, "a", "b", of_a={"first_token_timeout_s": 1.0}) as world:
+    async with workers(valkey, valkey_server.url, "a", "b", of_a={"first_token_timeout_s": 3.0}) as world:
         generation = await world.ask(durability)
         stalling = await world.engines["a"].next_call()
         stalling.sink.started()

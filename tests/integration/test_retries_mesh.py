@@ -37,7 +37,7 @@ async def test_a_stalled_engine_costs_its_client_time_and_nothing_else(
     valkey: Redis, valkey_server: ValkeyServer, durability: Any
 ) -> None:
     engines = ScriptedEngine(model="m"), ScriptedEngine(model="m")
-    limit = {"first_token_timeout_s": 1.5}
+    limit = {"first_token_timeout_s": 3.0}
     async with (
         worker(valkey_server.url, "a", engines[0], **limit),
         worker(valkey_server.url, "b", engines[1], **limit),

@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from services.inference_adapter.io.peers import Peers, lane_for
 from streamway.runtime.clock import SystemClock
+from streamway.valkey import keys
 from streamway.valkey.leases import Lease
 
 
@@ -48,3 +49,19 @@ async def test_one_that_takes_no_work_or_can_not_be_read_is_passed_over(valkey: 
 def test_without_a_worker_a_task_goes_to_the_pool_of_its_model() -> None:
     assert lane_for("a", "m", "bulk") == "sw:lane:{a}:bulk"
     assert lane_for("", "m", "silver") == "sw:pool:{m}:silver"
+
+
+async def test_one_that_has_tried_is_passed_over_and_one_with_an_open_breaker_comes_last(valkey: Redis) -> None:
+    await lease(valkey, "tried", 9, "m")
+    await lease(valkey, "doubtful", 9, "m")
+    await lease(valkey, "well", 5, "m")
+    await lease(valkey, "closed-again", 0, "m")
+    soon = int(SystemClock().unix() * 1000) + 60_000
+    board = {"doubtful gold": f"{soon} 1", "well gold": "1000 1", "closed-again gold": f"-{soon} 1"}
+    await valkey.hset(keys.breaker("m"), mapping=board)
+    peers = Peers(valkey, SystemClock(), "me")
+    await peers.look("m")
+    assert [peers.choose("m", {"tried"}) for _ in range(2)] == ["well", "well"]
+    assert peers.choose("m", {"tried", "well", "closed-again"}) == "doubtful"
+    assert peers.serve("m", {"tried", "well"})
+    assert not peers.serve("m", {"tried", "well", "doubtful", "closed-again"})
