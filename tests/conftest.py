@@ -27,6 +27,7 @@ _LONG = (
     "tests/chaos/",
     "tests/e2e/test_acceptance_drain.py",
     "tests/e2e/test_acceptance_limits.py",
+    "tests/e2e/test_acceptance_overload.py",
     "tests/e2e/test_streamway_js.py",
     "tests/integration/test_edge_leaving.py",
     "tests/property/test_journal_protocol.py",

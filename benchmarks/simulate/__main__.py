@@ -1,55 +1,73 @@
-"""Strategies and tiers in virtual time: python -m benchmarks.simulate. With --live the same turns on a mesh of processes."""
+"""Strategies and tiers in virtual time: python -m benchmarks.simulate. With --live also on a mesh of processes."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from benchmarks.simulate import tables
 from benchmarks.simulate.live import run_live
+from benchmarks.simulate.page import put
 from benchmarks.simulate.plots import plot_overload, plot_strategies
 from benchmarks.simulate.results import Outcome, Summary, quantile, summarize
-from benchmarks.simulate.scenario import AFFINITY, JOIN, LIVE, OVERLOAD, Scenario
+from benchmarks.simulate.scenario import AFFINITY, JOIN, LIVE, LIVE_OVERLOAD, OVERLOAD, Scenario
 from benchmarks.simulate.world import World
 from services.router.core.strategy import StrategyName, StrategyOptions
 
 _RESULTS: Final = Path(__file__).parent.parent / "results"
 _DOCS: Final = Path(__file__).parents[2] / "docs"
+_PAGE: Final = _DOCS / "simulation.md"
 _STRATEGIES: Final = get_args(StrategyName)
 _DEPTHS: Final = (4, 8, 16, 32)
+_AHEAD: Final = (0, 1, 2, 4)
 _LOAD: Final = 0.7
+_LIVE: Final = ("strategies", "overload")
 
 
 def main() -> None:
-    """Prints tables, writes results and pictures."""
+    """Prints tables, writes results, pictures and the tables of the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--live", action="store_true", help="instead: the scenario `live`, simulated and on a mesh of processes"
+        "--live",
+        nargs="*",
+        choices=_LIVE,
+        help="instead: these scenarios, or all, simulated and on a mesh of processes",
     )
-    parser.add_argument("--write", action="store_true", help="write benchmarks/results and the pictures of docs/")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results and docs/simulation.md")
     args = parser.parse_args()
-    if args.live:
-        found: dict[str, Any] = {"live": _live(args.seed)}
-    else:
-        began = time.monotonic()
-        strategies, joins, overload = _strategies(args.seed), _joins(args.seed), _overload(args.seed)
-        print(f"\nsimulated in {time.monotonic() - began:.0f} s")
-        found = {
-            "strategies": {name: asdict(row) for name, row in strategies.items()},
-            "joins": joins,
-            "overload": {depth: [asdict(row) for row in rows] for depth, rows in overload.items()},
-        }
-        if args.write:
-            plot_strategies(strategies, _DOCS / "simulation-strategies.png")
-            plot_overload(overload, _DOCS / "simulation-overload.png")
-    if args.write:
+    write: bool = args.write
+    if args.live is not None:
+        runs = {"strategies": _live_strategies, "overload": _live_overload}
+        for name in args.live or _LIVE:
+            _keep(f"simulation-live-{name}", runs[name](args.seed, write), write)
+        return
+    began = time.monotonic()
+    found = {
+        "strategies": _strategies(args.seed, write),
+        "joins": _joins(args.seed, write),
+        "overload": _overload(args.seed, write),
+    }
+    print(f"\nsimulated in {time.monotonic() - began:.0f} s")
+    _keep("simulation", found, write)
+
+
+def _keep(name: str, found: dict[str, Any], write: bool) -> None:
+    if write:
         _RESULTS.mkdir(exist_ok=True)
-        name = "simulation-live" if args.live else "simulation"
         (_RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _show(name: str, title: str, lines: Sequence[str], write: bool) -> None:
+    print(f"\n{title}\n")
+    print("\n".join(lines), flush=True)
+    if write:
+        put(_PAGE, name, lines)
 
 
 def capacity(scenario: Scenario) -> float:
@@ -63,34 +81,31 @@ def at_load(scenario: Scenario, load: float) -> Scenario:
     return replace(scenario, turns_per_s=round(load * capacity(scenario), 1))
 
 
-def _strategies(seed: int) -> dict[str, Summary]:
+def _strategies(seed: int, write: bool) -> dict[str, Any]:
     scenario = at_load(replace(AFFINITY, seed=seed), _LOAD)
-    print(f"\n{_title(scenario)}\n")
-    print(
-        "| strategy | KV hits | first token p50 / p99 | sessions that moved | turns where the one before was | Jain |"
-    )
-    print("|---|---|---|---|---|---|")
-    rows = {}
+    rows: dict[str, Summary] = {}
     for name in _STRATEGIES:
         world = World(scenario, name)
-        row = rows[name] = summarize(world.run(), world.workers)
-        print(_strategy_row(name, row))
-    return rows
+        rows[name] = summarize(world.run(), world.workers)
+    _show("strategies", _title(scenario), tables.of_strategies(rows), write)
+    if write:
+        plot_strategies(rows, _DOCS / "simulation-strategies.png")
+    return {name: asdict(row) for name, row in rows.items()}
 
 
-def _joins(seed: int) -> dict[str, dict[str, float]]:
+def _joins(seed: int, write: bool) -> dict[str, Any]:
     scenario = at_load(replace(JOIN, seed=seed), _LOAD)
-    print(f"\n{_title(scenario)}; after {scenario.joins_at_s:.0f} s one more worker comes\n")
-    print("| moves a second | sessions that moved there in 10 s / by the end | p99 of the others before / after, ms |")
-    print("|---|---|---|")
     rows = {}
-    for name, per_s, comes in (("none comes", 10.0, False), ("1", 1.0, True), ("10", 10.0, True), ("any", 1e5, True)):
+    paces = (("(none comes)", 10.0, False), ("1", 1.0, True), ("10 (default)", 10.0, True), ("any", 1e5, True))
+    for name, per_s, comes in paces:
         asked = scenario if comes else replace(scenario, joins_at_s=0)
-        rows[name] = row = _join(World(asked, options=StrategyOptions(moves_per_s=per_s)).run(), scenario)
-        print(
-            f"| {name} | {row['moved_10s']:.0f} / {row['moved']:.0f} of {row['sessions']:.0f}"
-            f" | {row['p99_before_ms']:.0f} / {row['p99_after_ms']:.0f} |"
-        )
+        rows[name] = _join(World(asked, options=StrategyOptions(moves_per_s=per_s)).run(), scenario)
+    _show(
+        "joins",
+        f"{_title(scenario)}; after {scenario.joins_at_s:.0f} s one more worker comes",
+        tables.of_joins(rows),
+        write,
+    )
     return rows
 
 
@@ -110,53 +125,55 @@ def _join(outcomes: list[Outcome], scenario: Scenario) -> dict[str, float]:
     }
 
 
-def _overload(seed: int) -> dict[int, tuple[Summary, Summary]]:
+def _overload(seed: int, write: bool) -> dict[str, Any]:
     scenario = at_load(replace(OVERLOAD, seed=seed), 2.0)
-    print(f"\n{_title(scenario)}; gold asks 20 %, silver 30 %, bronze 50 %; queues of 2 × depth in both arms\n")
-    print(
-        "| depth | arm | "
-        + " | ".join(f"{tier.name} p95 / refused / tokens" for tier in scenario.tiers)
-        + " | gold p95 |"
-    )
-    print("|---|---|---|---|---|---|")
-    rows = {}
+    pairs, arms = {}, []
     for depth in _DEPTHS:
-        arms = []
-        for fair in (False, True):
-            world = World(replace(scenario, preload_depth=depth), fair=fair)
-            arms.append(summarize(world.run(), world.workers))
-        rows[depth] = (arms[0], arms[1])
-        change = arms[1].tiers["gold"]["p95"] / arms[0].tiers["gold"]["p95"] - 1
-        for name, row, told in (("in order", arms[0], ""), ("by tiers", arms[1], f"{100 * change:+.0f} %")):
-            cells = [row.tiers[tier.name] for tier in scenario.tiers]
-            shown = (f"{c['p95']:.0f} ms / {100 * c['refused']:.0f} % / {100 * c['tokens']:.0f} %" for c in cells)
-            print(f"| {depth} | {name} | {' | '.join(shown)} | {told} |")
-    return rows
+        asked = replace(scenario, preload_depth=depth)
+        pairs[depth] = (_tiers(asked, fair=False), _tiers(asked, fair=True))
+        arms += [(f"depth {depth}: in order", pairs[depth][0]), (f"depth {depth}: by tiers", pairs[depth][1])]
+    told = "gold asks 20 %, silver 30 %, bronze 50 %; a lane holds 2 × depth in both arms"
+    _show("overload", f"{_title(scenario)}; {told}", tables.of_tiers(arms), write)
+    ahead = []
+    for depth in _DEPTHS[0], _DEPTHS[2]:
+        ahead.append((f"depth {depth}: in order", pairs[depth][0]))
+        for slots in _AHEAD:
+            found = _tiers(replace(scenario, preload_depth=depth, slots_ahead=slots), fair=True)
+            ahead.append((f"depth {depth}: {slots} of 16 slots ahead", found))
+    _show("ahead", "The same with more and fewer slots kept ahead", tables.of_tiers(ahead), write)
+    if write:
+        plot_overload(pairs, _DOCS / "simulation-overload.png")
+    return {name: asdict(row) for name, row in [*arms, *ahead]}
 
 
-def _live(seed: int) -> dict[str, Any]:
+def _tiers(scenario: Scenario, *, fair: bool) -> Summary:
+    world = World(scenario, fair=fair)
+    return summarize(world.run(), world.workers)
+
+
+def _live_strategies(seed: int, write: bool) -> dict[str, Any]:
     scenario = at_load(replace(LIVE, seed=seed), _LOAD)
-    print(f"\n{_title(scenario)}: simulated, and on a mesh of processes\n")
-    print(
-        "| strategy | KV hits | first token p50 / p99 | sessions that moved | turns where the one before was | Jain |"
-    )
-    print("|---|---|---|---|---|---|")
-    found: dict[str, Any] = {}
-    for name in ("ring", "least_loaded"):
+    rows: dict[str, Summary] = {}
+    names: tuple[StrategyName, ...] = ("ring", "least_loaded")
+    for name in names:
         world = World(scenario, name)
-        simulated = summarize(world.run(), world.workers)
-        print(_strategy_row(f"{name}, simulated", simulated))
-        live = summarize(run_live(scenario, name), [f"adapter-{number}" for number in range(scenario.workers)])
-        print(_strategy_row(f"{name}, live", live), flush=True)
-        found[name] = {"simulated": asdict(simulated), "live": asdict(live)}
-    return found
+        rows[f"{name}, simulated"] = summarize(world.run(), world.workers)
+        rows[f"{name}, live"] = summarize(run_live(scenario, name), world.workers)
+    _show("live-strategies", _title(scenario), tables.of_strategies(rows), write)
+    return {name: asdict(row) for name, row in rows.items()}
 
 
-def _strategy_row(name: str, row: Summary) -> str:
-    return (
-        f"| {name} | {100 * row.kv_hits:.1f} % | {row.ttft_ms['p50']:.0f} / {row.ttft_ms['p99']:.0f} ms"
-        f" | {row.moved_sessions} | {100 * row.same_worker:.1f} % ({100 * row.home:.0f} % at home) | {row.jain:.3f} |"
-    )
+def _live_overload(seed: int, write: bool) -> dict[str, Any]:
+    scenario = at_load(replace(LIVE_OVERLOAD, seed=seed), 2.0)
+    arms = [
+        ("simulated: in order", _tiers(scenario, fair=False)),
+        ("simulated: by tiers", _tiers(scenario, fair=True)),
+    ]
+    workers = [f"adapter-{number}" for number in range(scenario.workers)]
+    for name, fair in (("live: in order", False), ("live: by tiers", True)):
+        arms.append((name, summarize(run_live(scenario, "ring", fair=fair), workers)))
+    _show("live-overload", _title(scenario), tables.of_tiers(arms), write)
+    return {name: asdict(row) for name, row in arms}
 
 
 def _title(scenario: Scenario) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,13 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from pydantic import SecretStr
 
 from benchmarks.simulate.conversation import Conversations
 from benchmarks.simulate.results import Outcome
 from benchmarks.simulate.scenario import Scenario, Turn
 from benchmarks.simulate.worker import MODEL
 from services.router.core.strategy import StrategyName
+from streamway.config import SharedSettings
 from streamway.errors import from_status
+from streamway.rpc import mesh_metadata
 from streamway.rpc.options import client_options
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
@@ -31,17 +35,29 @@ _START_S = 90.0
 _END_S = 120.0
 
 
-def run_live(scenario: Scenario, strategy: StrategyName) -> list[Outcome]:
-    """Starts a mesh with the scenario's workers, asks its turns over one gRPC stream, and takes the mesh down."""
+def run_live(scenario: Scenario, strategy: StrategyName, *, fair: bool = True) -> list[Outcome]:
+    """Starts a mesh with the scenario's workers, asks its turns over one gRPC stream, and takes the mesh down.
+
+    `fair` as in `LiveClient`.
+    """
+    token = secrets.token_hex(16)
     settings = {
         "STREAMWAY_ADAPTER_SIMULATION": scenario.engine.model_dump_json(),
         "STREAMWAY_ADAPTER_SLOTS": str(scenario.engine.slots),
         "STREAMWAY_ADAPTER_PRELOAD_DEPTH": str(scenario.preload_depth),
         "STREAMWAY_ROUTER_QUEUE_LIMIT": str(scenario.queue_limit),
         "STREAMWAY_ROUTER_STRATEGY": strategy,
+        # The simulation's does not move.
+        "STREAMWAY_ADAPTER_MOST_PRELOAD_DEPTH": str(scenario.preload_depth),
         "STREAMWAY_LOG_LEVEL": "warning",
     }
+    if scenario.slots_ahead is not None:
+        settings["STREAMWAY_ADAPTER_SLOTS_AHEAD"] = str(scenario.slots_ahead)
     with tempfile.TemporaryDirectory() as folder:
+        if len(scenario.tiers) > 1:
+            tenants = Path(folder) / "tenants.yaml"
+            tenants.write_text(tenants_of(scenario), encoding="utf-8")
+            settings |= {"STREAMWAY_MESH_TOKEN": token, "STREAMWAY_TENANTS_FILE": str(tenants)}
         ready = Path(folder) / "ready.json"
         arguments = ["-m", "services.supervisor", "up", "--engine", "simulated", "--port", "0"]
         arguments += ["--workers", str(scenario.workers), "--data-dir", f"{folder}/data", "--ready-file", str(ready)]
@@ -54,17 +70,33 @@ def run_live(scenario: Scenario, strategy: StrategyName) -> list[Outcome]:
                 time.sleep(0.1)
             rows = json.loads(ready.read_text(encoding="utf-8"))["processes"]
             address = next(row["address"] for row in rows if row["name"] == "router-0")
-            return asyncio.run(LiveClient(scenario).run(address))
+            metadata = mesh_metadata(SharedSettings(mesh_token=SecretStr(token)))
+            return asyncio.run(LiveClient(scenario, fair=fair, metadata=metadata).run(address))
         finally:
             mesh.send_signal(signal.SIGTERM)
             mesh.wait(60)
 
 
-class LiveClient:
-    """Asks every turn at its time, one at a time of each session."""
+def tenants_of(scenario: Scenario) -> str:
+    """One tenant for each tier, of its name and with its weight; nobody has limits."""
+    rows = [
+        f"  {tier.name}: {{tier: {tier.name}, weight: {tier.weight}, highest_priority: 127, concurrency: unlimited}}"
+        for tier in scenario.tiers
+    ]
+    return "\n".join(["tenants:", *rows]) + "\n"
 
-    def __init__(self, scenario: Scenario) -> None:
+
+class LiveClient:
+    """Asks every turn at its time, one at a time of each session.
+
+    With several tiers each turn is asked by the tenant of its tier's name, with its priority, unless `fair` is False: then all
+    are one tenant's and alike. Tenants are believed with `metadata` that has the mesh's token.
+    """
+
+    def __init__(self, scenario: Scenario, *, fair: bool = True, metadata: grpc.aio.Metadata | None = None) -> None:
         self._scenario = scenario
+        self._fair = fair
+        self._metadata = metadata
         self._conversations = Conversations(scenario)
         self._commands: asyncio.Queue[router_pb2.ConnectCommand | None] = asyncio.Queue()
         self._busy: dict[int, deque[Turn]] = {}
@@ -79,7 +111,7 @@ class LiveClient:
         async with grpc.aio.insecure_channel(address, options=options) as channel, asyncio.TaskGroup() as group:
             self._began = time.monotonic()
             group.create_task(self._ask_all())
-            call: Any = router_pb2_grpc.RouterServiceStub(channel).Connect(self._requests())
+            call: Any = router_pb2_grpc.RouterServiceStub(channel).Connect(self._requests(), metadata=self._metadata)
             async with asyncio.timeout(self._scenario.duration_s + _END_S):
                 async for response in call:
                     for event in response.events:
@@ -112,6 +144,9 @@ class LiveClient:
             messages=[common_pb2.Message(role=role, content=text) for role, text in self._conversations.ask(turn)],
             limits=common_pb2.Limits(max_tokens=turn.answer_tokens),
         )
+        if len(self._scenario.tiers) > 1:
+            tier = turn.tier if self._fair else self._scenario.tiers[0]
+            request.tenant, request.priority = tier.name, tier.priority
         outcome = Outcome(turn.session, turn.tier.name, self._now())
         self._outcomes.append(outcome)
         self._live[request.generation] = (turn, outcome, [])
@@ -137,11 +172,14 @@ class LiveClient:
                 outcome.made_tokens = usage.completion_tokens
                 self._over(event.generation, turn, "".join(text))
             case "error":
-                outcome.refused = from_status(event.error.status).name
+                problem = from_status(event.error.status)
+                outcome.refused, outcome.http = problem.name, problem.row.http
+                outcome.retry_after_s = problem.retry_after_s
                 self._over(event.generation, turn, "")
 
     def _over(self, generation: str, turn: Turn, text: str) -> None:
-        del self._live[generation]
+        _, outcome, _ = self._live.pop(generation)
+        outcome.ended_at = self._now()
         self._conversations.answered(turn, text)
         waiting = self._busy[turn.session]
         if waiting:

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Outcome:
-    """One turn. Times are seconds since the start; `first_at` < 0: no token came. `refused`: the reason, if it was."""
+    """One turn. Times are seconds since the start; `first_at` < 0: no token came, `ended_at` < 0: it has not ended.
+
+    `refused`: the reason, if it was; `http`: the status that goes with it, and `retry_after_s` when to come back.
+    """
 
     session: int
     tier: str
@@ -17,10 +20,13 @@ class Outcome:
     worker: str = ""
     branch: str = ""
     first_at: float = -1.0
+    ended_at: float = -1.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     made_tokens: int = 0
     refused: str = ""
+    http: int = 0
+    retry_after_s: float | None = None
 
     @property
     def wait_s(self) -> float:
@@ -34,6 +40,7 @@ class Summary:
 
     turns: int
     refused: float
+    made_tokens: int
     home: float
     same_worker: float
     kv_hits: float
@@ -75,6 +82,7 @@ def summarize(outcomes: Sequence[Outcome], workers: Iterable[str]) -> Summary:
     return Summary(
         turns=len(outcomes),
         refused=sum(bool(one.refused) for one in outcomes) / max(1, len(outcomes)),
+        made_tokens=sum(one.made_tokens for one in outcomes),
         home=sum(one.branch == "home" for one in served) / max(1, len(served)),
         same_worker=same / max(1, again),
         kv_hits=sum(one.cached_tokens for one in served) / max(1, sum(one.prompt_tokens for one in served)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final
 
@@ -27,6 +27,9 @@ _WORDS: Final = (
 )
 
 
+_TIERS: Final = ("gold", "silver", "bronze")
+
+
 @dataclass(frozen=True, slots=True)
 class Tier:
     """A class of tenants: its share of the requests, its weight, and the priority its requests carry."""
@@ -35,6 +38,11 @@ class Tier:
     share: float
     weight: int
     priority: int
+
+    @property
+    def number(self) -> int:
+        """As in streamway.v1.Tier."""
+        return _TIERS.index(self.name) + 1 if self.name in _TIERS else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,8 @@ class Scenario:
     """Turns that arrive at random at `turns_per_s`, each of a session drawn by Zipf's law with `exponent`.
 
     A session's prompt is its system prompt and all of its turns so far; it begins anew when it would have more than
-    `most_tokens`. Tokens are four bytes. `joins_at_s`: when one more worker comes; 0: none does.
+    `most_tokens`. Tokens are four bytes. `joins_at_s`: when one more worker comes; 0: none does. `slots_ahead`: slots that a
+    worker keeps for urgent work; None: its default.
     """
 
     name: str
@@ -64,6 +73,7 @@ class Scenario:
     sessions: int
     exponent: float = 0.9
     preload_depth: int = 4
+    slots_ahead: int | None = None
     system_tokens: int = 300
     user_tokens: tuple[int, int] = (30, 200)
     answer_tokens: tuple[int, int] = (60, 180)
@@ -116,6 +126,15 @@ JOIN: Final = Scenario("join", 8, _ENGINE, duration_s=120, turns_per_s=50, sessi
 # `turns_per_s` is set to twice what the mesh is measured to finish.
 OVERLOAD: Final = Scenario(
     "overload", 4, _ENGINE, duration_s=60, turns_per_s=0, sessions=4000, exponent=0.2, preload_depth=16, tiers=TIERS
+)
+# The same on two workers that are slow enough for a mesh on two cores, at the depth that workers begin with.
+LIVE_OVERLOAD: Final = replace(
+    OVERLOAD,
+    name="live-overload",
+    workers=2,
+    engine=SimulationSettings(slots=16, kv_tokens=131_072, decode_base_ms=20, prefill_tokens_per_s=4000),
+    sessions=1000,
+    preload_depth=4,
 )
 # Small enough to run beside its clients on two cores.
 LIVE: Final = Scenario(

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.preload import PreloadDepth
+from services.inference_adapter.core.urgency import slots_ahead
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.core.window_events import Drop, Effect, Ended, Start, Taken, Tick
+from services.router.core.queues import Lanes
 from services.router.core.worker import ServedModel, Worker
 from streamway.simulation.engine import Ended as EngineEnded
 from streamway.simulation.engine import SimulatedEngine
 from streamway.simulation.request import SimulationRequest
 from streamway.simulation.sequence import Piece, SimulatedCall
 from streamway.simulation.settings import SimulationSettings
+from streamway.valkey.keys import CLASSES, TaskClass
 
 MODEL: Final = "simulated"
-_ONE_LANE: Final = "all"
 _QUEUE_TIMEOUT_S: Final = 300.0
 
 
@@ -32,6 +34,7 @@ class Task:
     tenant: str
     weight: int
     priority: int
+    lane: TaskClass
     cost: int
     first: Callable[[float], None]
     done: Callable[[str, int, int, float], None]
@@ -42,17 +45,23 @@ class Task:
 
 
 class SimWorker:
-    """Takes tasks as the adapter does. `fair` False: first come, first served, by the same window."""
+    """Takes tasks as the adapter does. `fair` False: first come, first served, by the same window.
 
-    def __init__(self, id_: str, settings: SimulationSettings, preload_depth: int, *, fair: bool) -> None:
+    `ahead`: slots kept for urgent work; None: as many as the adapter keeps.
+    """
+
+    def __init__(
+        self, id_: str, settings: SimulationSettings, preload_depth: int, *, fair: bool, ahead: int | None = None
+    ) -> None:
         self.id = id_
         self._slots = settings.slots
         self._fair = fair
-        self._window = Window(settings.slots, PreloadDepth(preload_depth, preload_depth))
+        depth = PreloadDepth(preload_depth, preload_depth)
+        self._window = Window(settings.slots, depth, ahead=slots_ahead(settings.slots) if ahead is None else ahead)
         self._engine = SimulatedEngine(settings)
         self._pace = EnginePace()
         # One for each tier, or one for all where the first to come is the first to be served.
-        self._lanes: dict[str, deque[Task]] = {}
+        self._lanes: dict[TaskClass, deque[Task]] = {}
         self._tasks: dict[str, Task] = {}
         self._report = self._said(0.0)
 
@@ -62,9 +71,11 @@ class SimWorker:
         return self._report
 
     @property
-    def tasks(self) -> int:
-        """In the lane, waiting, running."""
-        return sum(map(len, self._lanes.values())) + len(self._tasks)
+    def lanes(self) -> Lanes:
+        """Tasks of each class: in the lane, waiting, running."""
+        here: Counter[str] = Counter(self._class(task) for task in self._tasks.values())
+        here.update({class_: len(lane) for class_, lane in self._lanes.items()})
+        return self._count(here)
 
     def renew(self, now: float) -> None:
         """Writes the lease."""
@@ -72,8 +83,15 @@ class SimWorker:
 
     def add(self, task: Task, now: float) -> None:
         """A task comes into its lane."""
-        self._lanes.setdefault(task.tenant if self._fair else _ONE_LANE, deque()).append(task)
+        self._lanes.setdefault(self._class(task), deque()).append(task)
         self._take(now)
+
+    def _count(self, tasks: Mapping[str, int]) -> Lanes:
+        gold, silver, bronze, bulk = (tasks.get(class_, 0) for class_ in CLASSES)
+        return gold, silver, bronze, bulk
+
+    def _class(self, task: Task) -> TaskClass:
+        return task.lane if self._fair else CLASSES[0]
 
     def tick(self, now: float) -> None:
         """Time has passed."""
@@ -114,7 +132,7 @@ class SimWorker:
                 task = lane.popleft()
                 self._tasks[task.id] = task
                 late = now + _QUEUE_TIMEOUT_S
-                taken = Taken(task.id, 0, 0, late, late, name, cost=task.cost)
+                taken = Taken(task.id, 0, 0, late, late, name, cost=task.cost, own=True)
                 if self._fair:
                     taken = replace(taken, priority=task.priority, tenant=task.tenant, weight=task.weight)
                 self._perform(self._window.receive(taken, now), now)
@@ -139,4 +157,6 @@ class SimWorker:
             reported_ms=now * 1000,
             prefill_ms=self._pace.prefill_ms,
             slot_ms=self._pace.slot_ms,
+            running=self._count(self._window.running_lanes),
+            busy=self._window.running,
         )

@@ -21,6 +21,7 @@ from services.router.core.prefix import block_names
 from services.router.core.strategy import StrategyName, StrategyOptions, make_strategy
 from streamway.simulation.request import read
 from streamway.v1 import common_pb2
+from streamway.valkey.keys import CLASSES, task_class
 
 # As in the mesh: how often a lease is renewed and looked at, and what a task's way through the store takes.
 _RENEW_S: Final = 1.0
@@ -36,8 +37,8 @@ class _Router:
         self.strategy = make_strategy(strategy, options)
 
     def look(self, workers: list[SimWorker], now: float) -> None:
-        # One bound for all tiers: it is the same in both arms.
-        seen = [replace(worker.report, lanes=(worker.tasks, 0, 0, 0), polled_ms=now * 1000) for worker in workers]
+        counted = [(worker.report, worker.lanes) for worker in workers]
+        seen = [replace(report, lanes=lanes, polled_ms=now * 1000) for report, lanes in counted]
         for worker in seen:
             self.ledger.seen(worker)
         self.ledger.age(now * 1000)
@@ -101,8 +102,9 @@ class World:
         self._at(turn.at, arrive)
 
     def _join(self, id_: str, now: float) -> None:
+        asked = self._scenario
         worker = self.workers[id_] = SimWorker(
-            id_, self._scenario.engine, self._scenario.preload_depth, fair=self._fair
+            id_, asked.engine, asked.preload_depth, fair=self._fair, ahead=asked.slots_ahead
         )
         worker.renew(now)
 
@@ -147,12 +149,15 @@ class World:
         wanted = Wanted(MODEL, f"session-{turn.session}", prompt_tokens, turn.answer_tokens, "t", blocks)
         pool = router.fleet.pool(MODEL)
         assert pool is not None
+        lane = task_class(turn.tier.priority, turn.tier.number) if self._fair else CLASSES[0]
+        wanted = replace(wanted, lane=lane)
         decision = router.strategy.choose(wanted, pool, now)
         outcome.worker, outcome.branch = decision.worker, decision.branch
         generation = f"{turn.session}/{next(self._order)}"
 
         def over(text: str, at: float) -> None:
             router.ledger.settle(generation)
+            outcome.ended_at = at
             self._conversations.answered(turn, text)
             self._open -= 1
             waiting = self._busy[turn.session]
@@ -166,7 +171,7 @@ class World:
             over("", now)
             return
         router.strategy.placed(wanted, decision, now)
-        router.ledger.add(generation, decision.worker, decision.tokens, now * 1000)
+        router.ledger.add(generation, decision.worker, decision.tokens, now * 1000, lane)
 
         def first(at: float) -> None:
             outcome.first_at = at + _HOP_S
@@ -186,7 +191,10 @@ class World:
         request = read(json.dumps(said_json).encode(), self._scenario.engine)
         outcome.prompt_tokens = request.prompt_tokens
         tier = turn.tier
-        task = Task(generation, request, tier.name, tier.weight, tier.priority, decision.tokens, first, done, refused)
+        task = Task(
+            *(generation, request, tier.name, tier.weight, tier.priority, lane, decision.tokens),
+            *(first, done, refused),
+        )
         worker = self.workers[decision.worker]
 
         def arrive(at: float) -> None:

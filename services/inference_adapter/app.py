@@ -23,6 +23,7 @@ from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.kv_pressure import KVPressure
 from services.inference_adapter.core.memory import Memory
 from services.inference_adapter.core.preload import PreloadDepth
+from services.inference_adapter.core.urgency import slots_ahead
 from services.inference_adapter.core.warming import Load
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
@@ -425,5 +426,10 @@ class Adapter:
 
 def window_of(settings: AdapterSettings, slots: int) -> Window:
     """The window as configured."""
-    depth = settings.preload_depth
-    return Window(slots, PreloadDepth(depth, max(depth, settings.most_preload_depth)), settings.degrade_after_s or None)
+    depth, ahead = settings.preload_depth, settings.slots_ahead
+    return Window(
+        slots,
+        PreloadDepth(depth, max(depth, settings.most_preload_depth)),
+        settings.degrade_after_s or None,
+        slots_ahead(slots) if ahead is None else ahead,
+    )

@@ -90,6 +90,12 @@ class AdapterSettings(ServiceSettings):
     limit: LimitRule = Field(
         default_factory=LimitRule, description="How many generations the engine gets at a time moves with this."
     )
+    slots_ahead: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Slots in which only urgent work starts while some of it runs, half of all at most. Unset: 2, or an eighth.",
+    )
     degrade_after_s: float = Field(
         default=30.0,
         ge=0,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections import Counter
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -123,6 +126,32 @@ async def test_each_strategy_says_where_its_worker_stands(
         assert {accepted.route for accepted in told} == routes
         workers = {accepted.worker for accepted in told}
         assert len(workers) == (3 if strategy == "least_loaded" else 1)
+
+
+async def test_e3_while_reports_are_frozen_two_hundred_requests_spread_within_the_bound_and_it_shows(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    # Leases are renewed and say the same all the time.
+    frozen = {"slots": "64", "reported_ms": str(int(time.time() * 1000))}
+    options: dict[str, Any] = {"poll_s": 0.05, "stale_report_s": 0.5, "queue_limit": 1000}
+    async with mesh(valkey, valkey_server.url, workers=4, worker_fields=frozen, **options) as made:
+        stream = made.connect()
+        asked: Counter[str] = Counter()
+        for number in range(200):
+            if number % 20 == 0:
+                await made.renew()
+            event = await stream.first(await stream.open(ask("x" * 400, session=f"s{number}")))
+            asked[event.accepted.worker] += 1
+        # A quarter more than the mean, and the one that was placed last.
+        assert max(asked.values()) <= 1.25 * 200 / 4 + 1
+        assert len(asked) == 4
+        registry = made.app._metrics_registry
+        async with asyncio.timeout(20):
+            while registry.get_sample_value("streamway_router_stale_reports") != 4:
+                await made.renew()
+                await asyncio.sleep(0.05)
+        assert (registry.get_sample_value("streamway_router_report_age_seconds") or 0) > 0.5
+        await stream.close()
 
 
 async def test_a_new_worker_is_told_of_the_sessions_that_will_come_to_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 
 from tests.support.ports import free_port
 
@@ -32,6 +34,7 @@ class MeshProcesses:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._ready_file = folder / "ready.json"
+        self._metrics_urls: dict[str, str] = {}
         self._log = (folder / "mesh.log").open("wb")
         self.log_path = folder / "mesh.log"
         command = [sys.executable, "-m", "services.supervisor", "up", "--engine", engine, "--port", "0"]
@@ -71,6 +74,24 @@ class MeshProcesses:
     def pid_of(self, name: str) -> int:
         """Process id of one process now."""
         return int(self._row(name)["pid"])
+
+    async def metrics(self, name: str) -> str:
+        """What one process shows on its operations port, which is one of those it listens on."""
+        if name not in self._metrics_urls:
+            self._metrics_urls[name] = await self._find_metrics(name)
+        async with aiohttp.ClientSession() as session, session.get(self._metrics_urls[name]) as response:
+            return await response.text()
+
+    async def _find_metrics(self, name: str) -> str:
+        sockets = psutil.Process(self.pid_of(name)).net_connections("tcp")
+        ports = {one.laddr.port for one in sockets if one.status == psutil.CONN_LISTEN}
+        async with aiohttp.ClientSession() as session:
+            for port in ports:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(url := f"http://127.0.0.1:{port}/metrics") as response:
+                        if response.status == 200:
+                            return url
+        raise AssertionError(f"{name} serves no metrics on {ports}")
 
     def names(self) -> list[str]:
         return [row["name"] for row in self.ready["processes"]]

@@ -13,7 +13,10 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-QUANTUM_TOKENS: Final = 256
+# Less than any task costs: a turn that lasts longer than its tenant's short queue would be cut, and the weights with it.
+QUANTUM_TOKENS: Final = 16
+# Rounds of grants that a tenant owes at most, whatever it started out of turn: it gets its turns again after these.
+_MOST_OWED_ROUNDS: Final = 128
 # Tenants of which a balance is kept while they wait for nothing.
 _MOST_REMEMBERED: Final = 1024
 
@@ -33,6 +36,8 @@ class _Flow:
 
     weight: int = 1
     balance: float = 0.0
+    # The round in which it had nothing waiting last.
+    rested_at: float = 0.0
     queue: list[Waiting] = field(default_factory=list)
 
 
@@ -43,6 +48,8 @@ class DeficitRoundRobin:
         self._flows: OrderedDict[str, _Flow] = OrderedDict()
         # Tenants with something waiting, the one whose turn it is first.
         self._turns: deque[str] = deque()
+        # How often everybody has had a turn; each turn is its part of a round.
+        self._rounds = 0.0
 
     def __len__(self) -> int:
         return sum(len(self._flows[tenant].queue) for tenant in self._turns)
@@ -53,6 +60,9 @@ class DeficitRoundRobin:
         flow.weight = max(1, weight)
         if not flow.queue:
             self._turns.append(tenant)
+            # What it owed is paid by the turns it would have had. Who starts out of turn and seldom waits would owe for ever.
+            earned = (self._rounds - flow.rested_at) * QUANTUM_TOKENS * flow.weight
+            flow.balance = min(0.0, flow.balance + earned)
         bisect.insort(flow.queue, task)
 
     def remove(self, tenant: str, task: Waiting) -> None:
@@ -63,8 +73,10 @@ class DeficitRoundRobin:
             self._rest(tenant, flow)
 
     def take(self, tenant: str, task: Waiting) -> None:
-        """It starts out of turn; its tenant pays for it all the same."""
-        self._flows[tenant].balance -= task.cost
+        """It starts, in turn or out of it; its tenant pays for it, as far as it may owe."""
+        flow = self._flows[tenant]
+        most_owed = -_MOST_OWED_ROUNDS * QUANTUM_TOKENS * flow.weight
+        flow.balance = max(flow.balance - task.cost, min(flow.balance, most_owed))
         self.remove(tenant, task)
 
     def peek(self) -> Waiting | None:
@@ -84,12 +96,14 @@ class DeficitRoundRobin:
                     self.take(tenant, task)
                     return tenant, task
                 self._turns.rotate(-1)
+                self._rounds += 1 / len(self._turns)
                 self._grant(self._turns[0], 1)
             # Rounds in which nobody could have started anything are granted at once.
             flows = [self._flows[tenant] for tenant in self._turns]
             short = min((flow.queue[0].cost - flow.balance) / (QUANTUM_TOKENS * flow.weight) for flow in flows)
             rounds = math.ceil(short) - 1
             if rounds > 0:
+                self._rounds += rounds
                 for tenant in self._turns:
                     self._grant(tenant, rounds)
 
@@ -104,7 +118,7 @@ class DeficitRoundRobin:
     def _flow(self, tenant: str) -> _Flow:
         flow = self._flows.get(tenant)
         if flow is None:
-            flow = self._flows[tenant] = _Flow()
+            flow = self._flows[tenant] = _Flow(rested_at=self._rounds)
             if len(self._flows) > _MOST_REMEMBERED:
                 idle = next((name for name, other in self._flows.items() if not other.queue), None)
                 if idle is not None:
@@ -114,5 +128,6 @@ class DeficitRoundRobin:
     def _rest(self, tenant: str, flow: _Flow) -> None:
         """Nothing of it waits. It keeps what it owes, and nothing that it has not used: nobody saves up while away."""
         self._turns.remove(tenant)
+        flow.rested_at = self._rounds
         flow.balance = min(flow.balance, 0.0)
         self._flows.move_to_end(tenant)

@@ -30,6 +30,16 @@ class Seat:
             return "queue_timeout"
         return None
 
+    def may_go_back(self, now: float, urgent_from: int, degrade_s: float | None) -> bool:
+        """It has waited so long that any worker of its model may take it."""
+        return (
+            degrade_s is not None
+            and self.stage == "waiting"
+            and self.task.movable
+            and self.task.priority < urgent_from
+            and now - self.taken_at >= degrade_s
+        )
+
     def too_late_to_start(self, now: float) -> Late | None:
         """The same for one whose turn it is: its first token must come in time."""
         late = self.late(now)

@@ -10,7 +10,7 @@ Who starts next, the first that there is:
 
 1. *broken off*: interactive work that another worker had begun, by arrival, since its client has a text that stands still;
 2. *bulk that is owed*: while interactive work starts, waiting bulk saves up a tenth of what is spent;
-3. *urgent*: the highest priority at or above the threshold (`urgency`), by arrival;
+3. *urgent*: the highest priority at or above the threshold, by arrival; with 1 it alone starts in the last `ahead` slots;
 4. *interactive*, by turns of the tenants (`fairness`);
 5. *bulk*, by turns of the tenants.
 
@@ -25,12 +25,13 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from services.inference_adapter.core.fairness import DeficitRoundRobin, Waiting
 from services.inference_adapter.core.preload import PreloadDepth
 from services.inference_adapter.core.seat import Seat
-from services.inference_adapter.core.urgency import LOWEST, threshold
+from services.inference_adapter.core.tally import Tally
+from services.inference_adapter.core.urgency import LOWEST, slots_kept, threshold
 from services.inference_adapter.core.window_events import (
     Crowded,
     Drop,
@@ -46,7 +47,6 @@ from services.inference_adapter.core.window_events import (
     Withdrawn,
 )
 
-_K = TypeVar("_K")
 BULK_SHARE: Final = 0.1
 _BULK_PER_INTERACTIVE: Final = BULK_SHARE / (1 - BULK_SHARE)
 # How often the threshold moves, in seconds.
@@ -60,12 +60,14 @@ _READ_S: Final = 0.1
 class Window:
     """Starts at most `slots` tasks at a time. `receive` is given what happened and answers what to do.
 
-    `degrade_s`: a task that is not urgent and waited so long goes back to the pool, once; None: it stays.
+    `degrade_s`: a task that is not urgent and waited so long goes back to the pool, once; None: it stays. `ahead`: slots that are
+    kept for urgent work, at most half of all.
     """
 
     slots: int
     preload: PreloadDepth
     degrade_s: float | None = None
+    ahead: int = 0
     _entries: dict[str, Seat] = field(default_factory=dict)
     # Waiting interactive tasks by priority and arrival, beside their turns.
     _by_priority: list[tuple[int, int, str]] = field(default_factory=list)
@@ -74,8 +76,9 @@ class Window:
     _interactive: DeficitRoundRobin = field(default_factory=DeficitRoundRobin)
     _bulk: DeficitRoundRobin = field(default_factory=DeficitRoundRobin)
     _bulk_credit: float = 0.0
-    _priorities: Counter[int] = field(default_factory=Counter)
-    _lanes: Counter[str] = field(default_factory=Counter)
+    _priorities: Tally[int] = field(default_factory=Tally)
+    _running_priorities: Tally[int] = field(default_factory=Tally)
+    _lanes: Tally[str] = field(default_factory=Tally)
     _reserved: Counter[str] = field(default_factory=Counter)
     _threshold: int = LOWEST
     _threshold_at: float = float("-inf")
@@ -158,9 +161,10 @@ class Window:
 
     def ahead_of_new(self, rank: int, priority: int) -> int:
         """Tasks that a new one of this class and priority would have to wait for, at most: 0 while a slot is free."""
-        if not self.held and self._running < self.slots:
+        urgent = rank == 0 and priority >= self._threshold
+        if not self.held and self._running < self.slots - (0 if urgent else self._kept()):
             return 0
-        if rank == 0 and priority >= self._threshold:
+        if urgent:
             place = (-priority, self._arrivals + 1, "")
             beyond = sum(self._entries[id_].by_priority > place for id_ in self._broken_off)
             return self._running + bisect.bisect_right(self._by_priority, place) + beyond
@@ -221,9 +225,10 @@ class Window:
         entry = self._entries.pop(id_, None)
         if entry is None:
             return None
-        _count_down(self._priorities, entry.task.priority)
+        self._priorities.less(entry.task.priority)
         if entry.stage == "running":
             self._running -= 1
+            self._running_priorities.less(entry.task.priority)
         else:
             self._turns(entry.task).remove(entry.task.tenant, entry.place)
             self._unqueue(entry)
@@ -231,7 +236,7 @@ class Window:
 
     def _unqueue(self, entry: Seat) -> None:
         """It waits no longer; it is out of its turns already."""
-        _count_down(self._lanes, entry.task.lane)
+        self._lanes.less(entry.task.lane)
         if entry.task.rank == 0:
             del self._by_priority[bisect.bisect_left(self._by_priority, entry.by_priority)]
             self._broken_off.pop(entry.task.id, None)
@@ -243,20 +248,10 @@ class Window:
             if reason is not None:
                 self._remove(id_)
                 effects.append(Drop(id_, entry.stage, reason))
-            elif self._may_go_back(entry, now):
+            elif entry.may_go_back(now, self._threshold, self.degrade_s):
                 self._remove(id_)
                 effects.append(Return(id_))
         return effects
-
-    def _may_go_back(self, entry: Seat, now: float) -> bool:
-        task = entry.task
-        return (
-            self.degrade_s is not None
-            and entry.stage == "waiting"
-            and task.movable
-            and task.priority < self._threshold
-            and now - entry.taken_at >= self.degrade_s
-        )
 
     def _move_threshold(self, now: float) -> None:
         if now - self._threshold_at >= THRESHOLD_TICK_S:
@@ -274,12 +269,13 @@ class Window:
             reason = entry.too_late_to_start(now)
             if reason is not None:
                 del self._entries[id_]
-                _count_down(self._priorities, entry.task.priority)
+                self._priorities.less(entry.task.priority)
                 self._turns(entry.task).correct(entry.task.tenant, entry.task.cost, 0)
                 effects.append(Drop(id_, "waiting", reason))
                 continue
             entry.stage = "running"
             self._running += 1
+            self._running_priorities[entry.task.priority] += 1
             self.preload.waited(self.waiting)
             effects.append(Start(id_))
         return effects
@@ -288,13 +284,17 @@ class Window:
         """Which task starts, already out of its turns and paid for."""
         if self._broken_off:
             return self._before_its_turn(next(iter(self._broken_off)))
-        owed = self._bulk.peek() if self._bulk_credit > 0 else None
+        anybody = self._running < self.slots - self._kept()
+        owed = self._bulk.peek() if anybody and self._bulk_credit > 0 else None
         if owed is not None and self._by_priority and self._bulk_credit >= owed.cost:
             return self._start_bulk()
         if self._by_priority:
             head = self._entries[self._by_priority[0][-1]]
             if head.task.priority >= self._threshold:
                 return self._before_its_turn(head.task.id)
+        if not anybody:
+            return None
+        if self._by_priority:
             found = self._interactive.next()
             assert found is not None, "what is in one is in the other"
             return self._spent(found[1])
@@ -304,6 +304,9 @@ class Window:
         entry = self._entries[id_]
         self._interactive.take(entry.task.tenant, entry.place)
         return self._spent(entry.place)
+
+    def _kept(self) -> int:
+        return slots_kept(min(self.ahead, self.slots // 2), self._running_priorities, self._threshold)
 
     def _spent(self, task: Waiting) -> str:
         """Interactive work starts; bulk that waits saves up."""
@@ -318,10 +321,3 @@ class Window:
             return None
         self._bulk_credit = max(0.0, self._bulk_credit - found[1].cost)
         return found[1].id
-
-
-def _count_down(counter: Counter[_K], key: _K) -> None:
-    """One less; what is at zero takes no room."""
-    counter[key] -= 1
-    if counter[key] <= 0:
-        del counter[key]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.inference_adapter.core.fairness import QUANTUM_TOKENS, DeficitRoundRobin, Waiting
+from services.inference_adapter.core.fairness import DeficitRoundRobin, Waiting
 
 
 def waiting(arrival: int, cost: int, priority: int = 0) -> Waiting:
@@ -53,7 +53,7 @@ def test_a_tenant_saves_nothing_up_while_it_wants_nothing() -> None:
 
 def test_what_a_task_cost_more_than_estimated_its_tenant_owes_even_after_a_rest() -> None:
     turns = DeficitRoundRobin()
-    turns.correct("liar", 10, 10 + 20 * QUANTUM_TOKENS)
+    turns.correct("liar", 10, 10 + 5000)
     backlog(turns, "liar", 1, 100, 50)
     backlog(turns, "honest", 1, 100, 50)
     assert [found[0] for _ in range(45) if (found := turns.next())].count("honest") > 40
@@ -67,6 +67,31 @@ def test_a_task_started_out_of_turn_is_paid_by_its_tenant() -> None:
     backlog(turns, "b", 1, 100, 20)
     turns.take("a", urgent)
     assert [found[0] for _ in range(20) if (found := turns.next())] == ["b"] * 20
+
+
+def test_who_starts_out_of_turn_and_gets_no_more_than_its_part_has_its_turn_when_it_wants_one() -> None:
+    turns = DeficitRoundRobin()
+    backlog(turns, "busy", 1, 100, 3000)
+    for number in range(200):
+        urgent = waiting(10_000 + number, 100)
+        turns.add("vip", 1, urgent)
+        turns.take("vip", urgent)
+        for _ in range(2):
+            turns.next()
+    backlog(turns, "vip", 1, 100, 20)
+    first = [found[0] for _ in range(20) if (found := turns.next())]
+    assert first.count("vip") >= 8, "it owes nothing for two hundred that it had long paid for"
+
+
+def test_what_was_used_while_nobody_else_wanted_anything_is_owed_for_a_few_rounds_only() -> None:
+    turns = DeficitRoundRobin()
+    for number in range(10_000):
+        alone = waiting(number, 1000)
+        turns.add("early", 1, alone)
+        turns.take("early", alone)
+    backlog(turns, "early", 1, 256, 50)
+    backlog(turns, "late", 1, 256, 50)
+    assert [found[0] for _ in range(40) if (found := turns.next())].count("early") >= 12
 
 
 def test_tenants_that_rest_are_forgotten_in_the_end() -> None:

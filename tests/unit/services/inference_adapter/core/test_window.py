@@ -26,8 +26,8 @@ def taken(id_: str, priority: int = 0, rank: int = 0, expires_at: float = NEVER,
     return Taken(id_, rank, priority, expires_at, deadline_at)
 
 
-def window_of(slots: int, depth: int, degrade_s: float | None = None) -> Window:
-    return Window(slots, PreloadDepth(depth, most=depth), degrade_s)
+def window_of(slots: int, depth: int, degrade_s: float | None = None, ahead: int = 0) -> Window:
+    return Window(slots, PreloadDepth(depth, most=depth), degrade_s, ahead)
 
 
 def share(tenant: str, number: int, *, weight: int = 1, cost: int = 100, priority: int = 0) -> Taken:
@@ -246,6 +246,60 @@ def test_urgent_work_goes_before_everybodys_turn() -> None:
     window.receive(share("vip", 0, priority=100), 1)
     assert window.urgent_from == 1
     assert window.receive(Ended("busy-0"), 1) == [Start("vip-0")]
+
+
+def test_while_urgent_work_runs_a_slot_is_kept_for_the_next_of_it() -> None:
+    window = window_of(5, 100, ahead=1)
+    started = window.receive(share("vip", 0, priority=100), 0)
+    for number in range(9):
+        started += window.receive(share("busy", number), 0.1 + number)
+    assert started == [Start("vip-0"), *(Start(f"busy-{number}") for number in range(3))]
+    # Who is not urgent would have to wait, who is would not.
+    assert (window.ahead_of_new(0, 0), window.ahead_of_new(0, 100)) == (10, 0)
+    assert window.receive(share("vip", 1, priority=100), 10.2) == [Start("vip-1")]
+    # One goes to the others as soon as one urgent task less runs, all as soon as none does.
+    assert window.receive(Ended("vip-0"), 10.3) == []
+    assert window.receive(Ended("busy-0"), 10.4) == [Start("busy-3")]
+    assert window.receive(Ended("vip-1"), 10.5) == [Start("busy-4"), Start("busy-5")]
+
+
+def test_no_slot_is_kept_where_all_are_alike_or_there_is_room_for_all() -> None:
+    alike, calm = window_of(4, 100, ahead=1), window_of(16, 4, ahead=1)
+    for number in range(8):
+        alike.receive(share("busy", number, priority=100), 0)
+    assert alike.running == 4
+    calm.receive(share("vip", 0, priority=100), 0)
+    for number in range(11):
+        calm.receive(share("busy", number), 0.1)
+    assert calm.running == 12
+    assert calm.receive(share("batch", 0, priority=-1), 0.2) == [Start("batch-0")]
+
+
+def test_bulk_starts_in_no_slot_that_is_kept_even_when_it_is_owed() -> None:
+    window = window_of(5, 2000, ahead=1)
+    window.receive(share("vip", 0, priority=100), 0)
+    tasks = [share("busy", n) for n in range(600)] + [share("batch", n, priority=-1) for n in range(600)]
+    started = saturate(window, tasks, 500)
+    assert window.running == 4
+    spent = sum(task.cost for task in started if task.tenant == "batch") / sum(task.cost for task in started)
+    assert spent >= BULK_SHARE - 0.01
+
+
+@given(st.lists(st.tuples(st.sampled_from([-1, 0, 50, 100]), st.integers(0, 40)), max_size=120), st.integers(0, 9))
+def test_slots_ahead_keep_nobody_waiting_for_ever(steps: list[tuple[int, int]], ahead: int) -> None:
+    """Whatever comes and ends: when all has ended that runs, everything that came has run."""
+    window, running, now = window_of(6, 1000, ahead=ahead), [], 0.0
+    for came, (priority, ends) in enumerate(steps):
+        now += 0.01
+        effects = window.receive(share(f"t{priority}", came, priority=priority), now)
+        if running and ends < 20:
+            effects += window.receive(Ended(running.pop(ends % len(running))), now)
+        running += [effect.id for effect in effects if isinstance(effect, Start)]
+        assert len(running) == window.running <= 6
+    while running:
+        now += 0.01
+        running += [effect.id for effect in window.receive(Ended(running.pop(0)), now) if isinstance(effect, Start)]
+    assert (window.running, window.waiting) == (0, 0)
 
 
 def test_who_calls_everything_urgent_leaves_the_others_their_turns() -> None:

@@ -1,1 +1,0 @@
-"""Modules generated from `protos/streamway/v1` by `make gen`."""
