@@ -54,10 +54,12 @@ class Share:
                 forget(transcript)
         dropped = 0
         while self.over:
-            fattest = max(self.transcripts.values(), key=lambda one: one.bytes)
-            freed = fattest.drop_oldest(int(self.bytes - self.bound + self.bound // _SPARE))
-            if not freed:
+            # The newest event of each stays, however large it is.
+            droppable = [one for one in self.transcripts.values() if len(one.events) > 1]
+            if not droppable:
                 break
+            fattest = max(droppable, key=lambda one: one.bytes)
+            freed = fattest.drop_oldest(int(self.bytes - self.bound + self.bound // _SPARE))
             self.bytes -= freed
             dropped += freed
         return dropped

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.inference_adapter.core.memory import Gone, Memory, Transcript
@@ -211,6 +211,9 @@ def test_what_tenants_have_is_forgotten_with_their_last_transcript_and_bounds_ma
     assert (len(kept._shares), kept.bytes, len(kept)) == (0, 0, 0)
 
 
+@example(
+    steps=[("c", "open", 0), ("f", "open", 0), ("c", "grow", 0), ("c", "grow", 307), ("f", "grow", 400)],
+)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcdef"), st.sampled_from(["end", "forget", "grow", "open"]), st.integers(0, 400))
