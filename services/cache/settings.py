@@ -82,14 +82,14 @@ class CacheSettings(ServiceSettings):
     )
     semantic_audit_share: float = Field(
         default=0.05,
-        ge=0.001,
+        ge=0,
         le=1,
         description="Share of would-be semantic hits that go to a worker, so that both answers can be compared; until the"
         " threshold is found from comparisons it is semantic_compare_share.",
     )
     semantic_compare_share: float = Field(
         default=0.3,
-        ge=0.001,
+        ge=0,
         le=1,
         description="Share of semantic misses whose fresh answer is compared with the nearest entry's.",
     )
@@ -129,4 +129,13 @@ class CacheSettings(ServiceSettings):
     def _a_server_is_asked_for_a_model(self) -> Self:
         if self.encoder.startswith("http") and not self.encoder_model:
             raise ValueError("encoder is a URL: set encoder_model to the name of its model")
+        return self
+
+    @model_validator(mode="after")
+    def _a_budget_needs_comparisons(self) -> Self:
+        if self.semantic_threshold is None and not (self.semantic_audit_share and self.semantic_compare_share):
+            raise ValueError(
+                "without semantic_threshold the threshold is found from comparisons: semantic_audit_share and"
+                " semantic_compare_share must be above 0"
+            )
         return self

@@ -66,7 +66,7 @@ async def opened(client: Frames, id_: str) -> str:
     while True:
         frame = await client.receive()
         if frame.get("id") == id_ and frame["type"] in ("accepted", "error"):
-            return str(frame.get("reason", "accepted"))
+            return "accepted" if frame["type"] == "accepted" else str(frame["reason"])
 
 
 @asynccontextmanager
