@@ -45,7 +45,6 @@ class CacheApp:
         self._clock = clock
         self._scope = TaskScope("cache")
         self._encoder = make_encoder(settings)
-        self._likeness: Likeness | None = None
         registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, registry)
         # Jitter needs no secret randomness; entry ids do.
@@ -135,11 +134,11 @@ class CacheApp:
             lambda tenant, entry: self._cache.invalidate(tenant, entry=entry),
             timeout_s=settings.encoder_timeout_s,
         )
-        self._answers.likeness = self._likeness = likeness
+        self._answers.likeness = likeness
 
     def _entry_removed(self, entry_id: str) -> None:
-        if self._likeness is not None:
-            self._likeness.forget(entry_id)
+        if self._answers.likeness is not None:
+            self._answers.likeness.forget(entry_id)
 
     async def _sweep(self) -> None:
         while True:

@@ -57,8 +57,8 @@ class _Awaited(NamedTuple):
 class Likeness:
     """Finds, learns from what was found, and remembers.
 
-    What the encoder does not give in `timeout_s` is a miss, and is not indexed. `stored` gives the text of an entry's answer, and
-    the question it belongs to; None for one that has gone. `evict` removes an entry.
+    What the encoder does not give in `timeout_s` is a miss, and is not indexed. `stored` gives the text of an entry's answer,
+    None for one that has gone. `evict` removes an entry.
     """
 
     def __init__(
@@ -133,11 +133,10 @@ class Likeness:
         return await self._with_opinions(candidates, asked, standing)
 
     async def add(self, query: Query, entry: str, alive: Callable[[], bool]) -> None:
-        """Makes an entry findable, if it is still there once its vector is."""
+        """Makes an entry findable that `cost_bytes` counted, if it is still there once its vector is."""
         question = query.question
-        if unsuited(question) or (vector := await self._vector(question)) is None:
-            return
-        if alive():
+        vector = await self._vector(question)
+        if vector is not None and alive():
             self._partitions.add(query.partition(self._encoding.name), entry, question, vector)
 
     async def learn(self, query: Query, fresh: str) -> None:

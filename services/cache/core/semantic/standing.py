@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
 from services.cache.core.decide import Comparison, Decision, Outcome, Policy
 from services.cache.core.labels import Label
+from services.cache.core.recent import Recent
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold
 from services.cache.core.verifier import FeatureVerifier
@@ -100,17 +101,11 @@ class Standings:
     def __init__(self, options: SemanticOptions) -> None:
         self.total = Ledger()
         self._options = options
-        self._tenants: OrderedDict[str, Standing] = OrderedDict()
+        self._tenants: Recent[str, Standing] = Recent(_MOST_TENANTS)
 
     def of(self, tenant: str) -> Standing:
         """A tenant's; a new one for one that was never here."""
-        standing = self._tenants.get(tenant)
-        if standing is None:
-            standing = self._tenants[tenant] = Standing(self._options, self.total)
-            if len(self._tenants) > _MOST_TENANTS:
-                self._tenants.popitem(last=False)
-        self._tenants.move_to_end(tenant)
-        return standing
+        return self._tenants.get(tenant) or self._tenants.put(tenant, Standing(self._options, self.total))
 
     def known(self, tenant: str) -> Standing | None:
         """A tenant's, if it was here."""
