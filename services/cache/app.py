@@ -137,8 +137,7 @@ class CacheApp:
         self._answers.likeness = likeness
 
     def _entry_removed(self, entry_id: str) -> None:
-        if self._answers.likeness is not None:
-            self._answers.likeness.forget(entry_id)
+        self._answers.forget(entry_id)
 
     async def _sweep(self) -> None:
         while True:

@@ -31,6 +31,7 @@ class CacheMetrics(Collector):
         stats = self._cache.stats(None)
         lookups = CounterMetricFamily("streamway_cache_lookups", "Lookups by outcome.", labels=["outcome"])
         lookups.add_metric(["hit_exact"], stats.hits)
+        lookups.add_metric(["hit_folded"], stats.folded_hits)
         lookups.add_metric(["hit_semantic"], stats.semantic_hits)
         lookups.add_metric(["miss"], stats.misses)
         lookups.add_metric(["bypass"], stats.bypassed)

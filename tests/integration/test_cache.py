@@ -218,3 +218,23 @@ async def test_the_process_drains_cleanly_on_a_signal(valkey_server: ValkeyServe
     process.terminate()
     rest = await process.stderr.read()
     assert (await process.wait(), rest) == (0, b"")
+
+
+async def test_h3_the_same_words_typed_otherwise_hit_where_that_is_asked_for(start: Any) -> None:
+    cache = await start(encoder="off")
+    folded = {"cache": common_pb2.CACHE_POLICY_FOLDED}
+    await store(cache.stub, typed("How do I reset my password?", **folded), answer("So."))
+    again = "hi, HOW do I reset my password"
+    found = await lookup(cache.stub, typed(again, **folded))
+    assert (found.outcome, found.answer.similarity) == (cache_pb2.CACHE_OUTCOME_HIT_FOLDED, 1.0)
+    assert (await lookup(cache.stub, typed(again, cache=common_pb2.CACHE_POLICY_SEMANTIC))).outcome == found.outcome
+    explained = await cache.stub.Explain(cache_pb2.ExplainRequest(request=typed(again, **folded)))
+    assert (explained.outcome, explained.reason) == ("folded", "same_words")
+    assert (await lookup(cache.stub, typed(again))).outcome == MISS
+    assert (await lookup(cache.stub, typed(again, cache=common_pb2.CACHE_POLICY_EXACT))).outcome == MISS
+    assert (await lookup(cache.stub, typed("how do I change my password", **folded))).outcome == MISS
+    assert (await cache.stub.Stats(cache_pb2.StatsRequest())).folded_hits == 2
+    await cache.stub.Invalidate(cache_pb2.InvalidateRequest(entry=found.answer.entry))
+    assert (await lookup(cache.stub, typed(again, **folded))).outcome == MISS
+    async with aiohttp.ClientSession() as session, session.get(f"{cache.operations}/metrics") as response:
+        assert 'streamway_cache_lookups_total{outcome="hit_folded"} 2.0' in await response.text()

@@ -55,8 +55,8 @@ async def keep(stub: Any, request: common_pb2.GenerationRequest, *texts: str) ->
     assert stored.entry, stored.refused
     other = common_pb2.GenerationRequest()
     other.CopyFrom(request)
-    # In another case it is the nearest question, and not the same request.
-    other.messages[-1].content = request.messages[-1].content.upper() + " "
+    # In quotation marks it is the nearest question, and not the same words to the level before.
+    other.messages[-1].content = f'"{request.messages[-1].content}"'
 
     async def found() -> bool:
         explained = await stub.Explain(cache_pb2.ExplainRequest(request=other))
@@ -201,7 +201,9 @@ async def test_h6_what_is_not_compared_is_neither_found_nor_indexed(start: Any, 
     stub = await start()
     await stub.Store(cache_pb2.StoreRequest(request=asks(question), events=answer("So.")))
     assert (await look(stub, asks(question))).outcome == EXACT
-    explained = await stub.Explain(cache_pb2.ExplainRequest(request=asks(question + " ")))
+    # Not the same words for the level before: what is quoted is not folded.
+    other = question + (' "' if question.strip() else " ")
+    explained = await stub.Explain(cache_pb2.ExplainRequest(request=asks(other)))
     assert (explained.outcome, explained.reason) == ("miss", "not_compared")
 
 

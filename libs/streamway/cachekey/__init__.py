@@ -2,6 +2,7 @@
 
 from streamway.cachekey.canonical import NotCanonical, canonical_form
 from streamway.cachekey.context import context_key, question_of
+from streamway.cachekey.folded import folded_key
 from streamway.cachekey.key import exact_key
 
-__all__ = ["NotCanonical", "canonical_form", "context_key", "exact_key", "question_of"]
+__all__ = ["NotCanonical", "canonical_form", "context_key", "exact_key", "folded_key", "question_of"]

@@ -28,13 +28,17 @@ def question_of(form: dict[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
+def context_of(form: dict[str, Any]) -> dict[str, Any]:
+    """The form of a request that has a question without its words. What the last turn has beside them, as a name, stays in."""
+    *before, last = form["messages"]
+    rest = {name: value for name, value in last.items() if name != "content"}
+    return {**form, "messages": [*before, rest]}
+
+
 def context_key(tenant: str, model: str, encoder: str, form: dict[str, Any]) -> bytes:
     """32 bytes: the partition of a request that has a question. `encoder` names the vectors it is compared by.
 
-    What the last turn has beside its text, as a name, stays in. Raises NotCanonical.
+    Raises NotCanonical.
     """
-    *before, last = form["messages"]
-    rest = {name: value for name, value in last.items() if name != "content"}
-    context = {**form, "messages": [*before, rest]}
-    told = encode(tenant) + encode(model) + encode(encoder) + encode(context)
+    told = encode(tenant) + encode(model) + encode(encoder) + encode(context_of(form))
     return hashlib.blake2b(VERSION + _CONTEXT + told, digest_size=32).digest()

@@ -11,6 +11,7 @@ Refusal = Literal["", "policy_off", "sampling", "choices", "tools", "no_messages
 StoreRefusal = Literal["", "not_eligible", "not_finished", "too_large", "tool_calls"]
 
 _TERMINAL = ("finished", "error")
+_ASKED_FOR = (common_pb2.CACHE_POLICY_EXACT, common_pb2.CACHE_POLICY_FOLDED, common_pb2.CACHE_POLICY_SEMANTIC)
 _TOOLS = ("tools", "tool_choice", "functions", "function_call")
 
 
@@ -27,7 +28,7 @@ def refuses_read(policy: common_pb2.CachePolicy.ValueType, form: dict[str, Any])
         return "choices"
     if any(form.get(name) not in (None, "none") for name in _TOOLS):
         return "tools"
-    if policy in (common_pb2.CACHE_POLICY_EXACT, common_pb2.CACHE_POLICY_SEMANTIC):
+    if policy in _ASKED_FOR:
         return ""
     temperature = form.get("temperature")
     repeatable = (temperature == 0 and not isinstance(temperature, bool)) or "seed" in form

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 from services.cache.core.eligibility import refuses_read
-from streamway.cachekey import NotCanonical, canonical_form, context_key, exact_key, question_of
+from streamway.cachekey import NotCanonical, canonical_form, context_key, exact_key, folded_key, question_of
 from streamway.v1 import common_pb2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """A request that may be answered from the cache.
 
@@ -21,7 +22,7 @@ class Query:
     model: str
     key: bytes
     form: dict[str, Any]
-    semantic: bool
+    policy: common_pb2.CachePolicy.ValueType
     request: str
 
     @classmethod
@@ -36,8 +37,19 @@ class Query:
             key = exact_key(tenant, request.model, form)
         except NotCanonical:
             return None
-        semantic = request.cache == common_pb2.CACHE_POLICY_SEMANTIC
-        return cls(tenant, request.model, key, form, semantic, request.generation)
+        return cls(tenant, request.model, key, form, request.cache, request.generation)
+
+    @property
+    def semantic(self) -> bool:
+        """It takes the answer to a question in other words."""
+        return self.policy == common_pb2.CACHE_POLICY_SEMANTIC
+
+    @cached_property
+    def folded(self) -> bytes | None:
+        """The key of its words however they are typed; None where they stay as they are, or only they will do."""
+        if self.policy not in (common_pb2.CACHE_POLICY_SEMANTIC, common_pb2.CACHE_POLICY_FOLDED):
+            return None
+        return folded_key(self.tenant, self.model, self.form)
 
     @property
     def question(self) -> str:

@@ -20,6 +20,7 @@ class Counters:
     """What happened since the start."""
 
     hits: int = 0
+    folded_hits: int = 0
     semantic_hits: int = 0
     misses: int = 0
     bypassed: int = 0
@@ -130,6 +131,7 @@ class ExactCache:
             bytes=size,
             limit_bytes=limit,
             hits=counters.hits,
+            folded_hits=counters.folded_hits,
             semantic_hits=counters.semantic_hits,
             misses=counters.misses,
             bypassed=counters.bypassed,

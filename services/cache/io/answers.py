@@ -1,10 +1,12 @@
-"""What the cache answers: first by key, then by likeness."""
+"""What the cache answers: first by key, then by the words however typed, then by likeness."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+from services.cache.core import folds
+from services.cache.core.folds import Folds
 from services.cache.core.query import Query
 from services.cache.core.store import ExactCache, text_of
 from services.cache.io.explaining import explained, stats_of
@@ -17,11 +19,12 @@ _MOST_LEARNING: Final = 256
 
 
 class Answers:
-    """The levels as one. Without `likeness` there is only the exact one. Tenants are authenticated by the caller."""
+    """The levels as one. Without `likeness` there is no semantic one. Tenants are authenticated by the caller."""
 
     def __init__(self, exact: ExactCache, scope: TaskScope) -> None:
         self.likeness: Likeness | None = None
         self._exact = exact
+        self._folds = Folds()
         self._scope = scope
         self._learning = 0
 
@@ -34,6 +37,10 @@ class Answers:
         if answer is not None:
             self._exact.count(tenant, "hits")
             return cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_HIT_EXACT, answer=answer)
+        answer = self._typed_otherwise(query)
+        if answer is not None:
+            self._exact.count(tenant, "folded_hits")
+            return cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_HIT_FOLDED, answer=answer)
         if query.semantic and self.likeness is not None:
             return query
         return self._missed(query)
@@ -55,9 +62,12 @@ class Answers:
         if query is None:
             return cache_pb2.StoreResponse(refused="not_eligible")
         alike_bytes = self.likeness.cost_bytes(query) if self.likeness is not None else 0
-        kept = self._exact.put(query, events, ttl_s, alike_bytes)
+        folded_bytes = folds.COST_BYTES if query.folded is not None else 0
+        kept = self._exact.put(query, events, ttl_s, alike_bytes + folded_bytes)
         if isinstance(kept, str):
             return cache_pb2.StoreResponse(refused=kept)
+        if query.folded is not None:
+            self._folds.add(query.folded, kept.id)
         if self.likeness is not None and alike_bytes and self._learning < _MOST_LEARNING:
             self._learning += 1
             self._scope.spawn(self._learn(self.likeness, query, kept.id, text_of(events)), "learn")
@@ -71,6 +81,12 @@ class Answers:
             self._exact.entries.remove(tenant, entry)
         return True
 
+    def forget(self, entry: str) -> None:
+        """The entry is gone."""
+        self._folds.remove(entry)
+        if self.likeness is not None:
+            self.likeness.forget(entry)
+
     async def explain(self, tenant: str, request: common_pb2.GenerationRequest) -> cache_pb2.ExplainResponse:
         """What a lookup would find now; nothing is counted."""
         query = Query.of(tenant, request, self._exact.limits.request_bytes)
@@ -78,6 +94,8 @@ class Answers:
             return cache_pb2.ExplainResponse(outcome="bypass", reason="not_eligible")
         if self._exact.get(query) is not None:
             return cache_pb2.ExplainResponse(outcome="exact", reason="same_request")
+        if self._typed_otherwise(query) is not None:
+            return cache_pb2.ExplainResponse(outcome="folded", reason="same_words")
         if self.likeness is None:
             return cache_pb2.ExplainResponse(outcome="miss", reason="no_encoder")
         decision = await self.likeness.decide(query)
@@ -93,6 +111,10 @@ class Answers:
             stats.semantic.CopyFrom(stats_of(standing))
             stats.semantic.encoder_trouble = self.likeness.encoding.refused
         return stats
+
+    def _typed_otherwise(self, query: Query) -> cache_pb2.CachedAnswer | None:
+        entry = self._folds.find(query.folded) if query.folded is not None else None
+        return self._exact.get_entry(query, entry, 1.0) if entry is not None else None
 
     def _missed(self, query: Query) -> cache_pb2.LookupResponse:
         self._exact.count(query.tenant, "misses")

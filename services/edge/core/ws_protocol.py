@@ -56,7 +56,7 @@ class OpenBody(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     session: Annotated[str, Meta(max_length=256)] = ""
     priority: Annotated[int, Meta(ge=-128, le=127)] = 0
     deadline_ms: Annotated[int, Meta(ge=1, le=7 * 86_400_000)] | None = None
-    cache: Literal["off", "exact", "semantic"] | None = None
+    cache: Literal["off", "exact", "folded", "semantic"] | None = None
     durability: Literal["off", "relaxed", "strict"] | None = None
     on_disconnect: Literal["grace", "cancel", "continue"] = "grace"
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
@@ -101,6 +101,7 @@ _CACHE: Final = {
     None: common_pb2.CACHE_POLICY_UNSPECIFIED,
     "off": common_pb2.CACHE_POLICY_OFF,
     "exact": common_pb2.CACHE_POLICY_EXACT,
+    "folded": common_pb2.CACHE_POLICY_FOLDED,
     "semantic": common_pb2.CACHE_POLICY_SEMANTIC,
 }
 _DURABILITY: Final = {

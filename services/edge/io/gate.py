@@ -24,6 +24,7 @@ _CACHE: Final = {
     "": common_pb2.CACHE_POLICY_UNSPECIFIED,
     "off": common_pb2.CACHE_POLICY_OFF,
     "exact": common_pb2.CACHE_POLICY_EXACT,
+    "folded": common_pb2.CACHE_POLICY_FOLDED,
     "semantic": common_pb2.CACHE_POLICY_SEMANTIC,
 }
 RESTORE_ID: Final = "X-Session-Restore-ID"
@@ -137,11 +138,11 @@ def priority_of(request: web.Request) -> int:
 
 
 def cache_policy_of(request: web.Request) -> common_pb2.CachePolicy.ValueType:
-    """The header `x-streamway-cache`: "off", "exact" or "semantic". Raises InvalidArgument."""
+    """The header `x-streamway-cache`: "off", "exact", "folded" or "semantic". Raises InvalidArgument."""
     text = request.headers.get("x-streamway-cache", "")
     policy = _CACHE.get(text.strip().lower())
     if policy is None:
-        raise InvalidArgument("x-streamway-cache", f"{text[:20]!r} is none of 'off', 'exact' and 'semantic'")
+        raise InvalidArgument("x-streamway-cache", f"{text[:20]!r} is none of 'off', 'exact', 'folded' and 'semantic'")
     return policy
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from services.router.core.body import Body
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import CachePolicy
+
+_ASKED_FOR: Final = (CachePolicy.CACHE_POLICY_EXACT, CachePolicy.CACHE_POLICY_FOLDED, CachePolicy.CACHE_POLICY_SEMANTIC)
 
 
 def qualifies(request: common_pb2.GenerationRequest, body: Body | None, limit_bytes: int) -> bool:
@@ -24,7 +28,6 @@ def qualifies(request: common_pb2.GenerationRequest, body: Body | None, limit_by
         if sampling.n > 1:
             return False
         fixed = (sampling.HasField("temperature") and sampling.temperature == 0) or sampling.HasField("seed")
-    asked_for = request.cache in (CachePolicy.CACHE_POLICY_EXACT, CachePolicy.CACHE_POLICY_SEMANTIC)
-    if not asked_for and not fixed:
+    if request.cache not in _ASKED_FOR and not fixed:
         return False
     return request.ByteSize() <= limit_bytes

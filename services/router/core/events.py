@@ -81,7 +81,7 @@ def replay(
 ) -> list[common_pb2.Event]:
     """A stored answer as the events of a live one: same borders, positions that tile, usage marked as cached.
 
-    `level` is "exact" or "semantic".
+    `level` is "exact", "folded" or "semantic".
     """
     generation = request.generation
     taken = accepted(request, route="cache", cache=level, durability=durability, allowance=allowance)

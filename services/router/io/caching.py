@@ -14,7 +14,7 @@ from streamway.errors import StoreUnavailable
 from streamway.v1 import cache_pb2, common_pb2
 from streamway.v1.cache_pb2 import CacheOutcome
 
-_HITS: Final = ("exact", "semantic")
+_HITS: Final = ("exact", "folded", "semantic")
 
 
 class Caching:
@@ -73,6 +73,8 @@ def _state(found: cache_pb2.LookupResponse | None) -> str:
     match found.outcome:
         case CacheOutcome.CACHE_OUTCOME_HIT_EXACT:
             return "exact"
+        case CacheOutcome.CACHE_OUTCOME_HIT_FOLDED:
+            return "folded"
         case CacheOutcome.CACHE_OUTCOME_HIT_SEMANTIC:
             return "semantic"
         case CacheOutcome.CACHE_OUTCOME_MISS:

@@ -25,6 +25,7 @@ from services.cache.core.vetoes.tables import (
     scope,
     synonyms,
 )
+from streamway.cachekey.simplified import SIMPLIFIED
 
 WORD, HAN, NUMBER, CODE, SIGN = "word", "han", "number", "code", "sign"
 # Nobody asks a cache for more by similarity; what comes after is not looked at, so it must not be served: see `Text.whole`.
@@ -66,7 +67,7 @@ _ATTACHED: Final = frozenset({"am", "pm", "x"}) | numbers.ORDINAL_ENDS
 def surface(raw: str) -> str:
     """Width and composition made one, apostrophes straight, in simplified characters; letters keep their case."""
     text = unicodedata.normalize("NFKC", raw[:MOST_CHARS])
-    return text.translate(_APOSTROPHES).translate(chinese.TRADITIONAL)
+    return text.translate(_APOSTROPHES).translate(SIMPLIFIED)
 
 
 def tokenize(text: str) -> list[Token]:
