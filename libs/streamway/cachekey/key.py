@@ -26,6 +26,8 @@ IGNORED: Final = frozenset(
         "idempotency_key",
         "entitlement",  # what the tenant may have, not what it asks
         "load_tokens",  # what it is counted with
+        "cache_control",  # whether to look and to keep, not for what
+        "replay",  # how fast it comes
     }
 )
 

@@ -1,6 +1,6 @@
 """Everything that Streamway refuses or ends, and how each surface says so.
 
-The tree, in `catalogue`, `engines` and `quotas`; `table` has a row for each reason, `translate` the one translation:
+The tree, in `catalogue`, `engines`, `quotas` and `caching`; `table` has a row for each reason, `translate` the one translation:
 
     StreamwayError
     ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded                   the request is wrong
@@ -12,9 +12,11 @@ The tree, in `catalogue`, `engines` and `quotas`; `table` has a row for each rea
     ├── EngineRejected, EngineFailed, EngineOverloaded, FirstTokenTimeout, TokenGap   the engine (`engines`)
     ├── WorkerLost, TakeoverUnsupported, TooManyAttempts                              a stream that cannot go on
     ├── QuotaExceeded, RequestTooLargeForQuota, MemoryPressure, EdgeOverloaded        not so much (`quotas`)
+    ├── NotCached, TooMuchFeedback                                                    the cache (`caching`)
     └── StoreUnavailable, RouterUnavailable, Internal                                 the mesh
 """
 
+from streamway.errors.caching import NotCached, TooMuchFeedback
 from streamway.errors.catalogue import (
     Cancelled,
     ContextLengthExceeded,
@@ -69,6 +71,7 @@ __all__ = [
     "MemoryPressure",
     "ModelNotFound",
     "NoWorkers",
+    "NotCached",
     "PermissionDenied",
     "QueueFull",
     "QueueTimeout",
@@ -84,6 +87,7 @@ __all__ = [
     "TooLarge",
     "TooManyAttempts",
     "TooManyGenerations",
+    "TooMuchFeedback",
     "Unauthenticated",
     "WorkerLost",
     "from_rpc_error",

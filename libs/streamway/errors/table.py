@@ -80,6 +80,12 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_DEADLINE_EXCEEDED: Row(
         _C.DEADLINE_EXCEEDED, 504, "timeout_error", 1008, False, "the caller's deadline passed"
     ),
+    Reason.ERROR_REASON_NOT_CACHED: Row(
+        _C.NOT_FOUND, 504, _BAD, 1008, False, "the caller takes an answer from the cache only, and there is none"
+    ),
+    Reason.ERROR_REASON_TOO_MUCH_FEEDBACK: Row(
+        _C.RESOURCE_EXHAUSTED, 429, _RATE, 1013, True, "the tenant gives more feedback than is taken"
+    ),
     Reason.ERROR_REASON_CANCELLED: Row(_C.CANCELLED, 499, "cancelled", 1000, False, "the client cancelled or left"),
     Reason.ERROR_REASON_ENGINE_REJECTED: Row(
         _C.INVALID_ARGUMENT, 400, _BAD, 1008, False, "the engine refused the request; its message is passed on"

@@ -160,7 +160,7 @@ def _answer(model: str, events: Sequence[common_pb2.Event]) -> cache_pb2.CachedA
     for event in events:
         kind = event.WhichOneof("event")
         if kind == "token":
-            answer.events.add().token.CopyFrom(event.token)
+            answer.events.add(offset_ms=event.offset_ms).token.CopyFrom(event.token)
         elif kind == "finished":
             answer.finish_reason = event.finished.finish_reason
             if event.finished.HasField("usage"):

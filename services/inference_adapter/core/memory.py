@@ -16,12 +16,17 @@ from typing import Final, Protocol
 
 from services.inference_adapter.core.delivery import Kept
 from services.inference_adapter.core.shares import BoundOf, Share, Shares
+from services.inference_adapter.core.wire import varint
 from streamway.errors import StreamwayError
 from streamway.journal.line import Line
 from streamway.v1 import common_pb2
 
-# What one kept event costs beside its own bytes: the head of a Python object, its place in two lists.
-_OVERHEAD_BYTES: Final = 56
+# What one kept event costs beside its own bytes: the head of a Python object, its place in three lists.
+_OVERHEAD_BYTES: Final = 60
+# The head of `Event.offset_ms`.
+_OFFSET: Final = b"\x88\x01"
+# `Transcript.moments` holds 32 bits: 49 days.
+_MOMENT: Final = 2**32 - 1
 
 
 class Gone(Enum):
@@ -69,6 +74,8 @@ class Transcript:
         "journaled",
         "line",
         "live",
+        "moments",
+        "opened_at",
         "positions",
         "readers",
         "request_bytes",
@@ -89,6 +96,9 @@ class Transcript:
         self.events: list[bytes] = []
         # The (last) position of each event.
         self.positions = array("Q")
+        # When each was given out: milliseconds since the transcript was opened.
+        self.moments = array("I")
+        self.opened_at = now
         self.base = 0
         # The newest position that is no longer kept.
         self.dropped_until = 0
@@ -124,6 +134,19 @@ class Transcript:
             return self.base - 1
         return self.base + bisect_right(self.positions, position)
 
+    def timed(self, index: int) -> Transcript:
+        """A copy from `index` on whose events say when they were given out, after the first of them. It belongs to no memory."""
+        copy = Transcript(self.generation, self.tenant, self.opened_at)
+        first = index - self.base
+        began = self.moments[first] if first < len(self.moments) else 0
+        copy.events = [
+            raw + _OFFSET + varint((moment - began) & _MOMENT)
+            for raw, moment in zip(self.events[first:], self.moments[first:], strict=True)
+        ]
+        copy.positions, copy.moments = self.positions[first:], self.moments[first:]
+        copy.ended_at = self.ended_at
+        return copy
+
     def add(self, event: common_pb2.Event) -> int:
         """Keeps one more event; returns the bytes it takes."""
         return self.keep(((event.position, event.SerializeToString()),))
@@ -134,6 +157,7 @@ class Transcript:
         for position, raw in events:
             self.events.append(raw)
             self.positions.append(position)
+            self.moments.append(0)
             added += len(raw) + _OVERHEAD_BYTES
         self.bytes += added
         return added
@@ -148,6 +172,7 @@ class Transcript:
             self.dropped_until = self.positions[drop - 1]
             del self.events[:drop]
             del self.positions[:drop]
+            del self.moments[:drop]
             self.base += drop
             self.bytes -= freed
         return freed
@@ -210,17 +235,19 @@ class Memory:
         """The transcript, or why there is none any more, or None for an id that was never seen."""
         return self._transcripts.get(generation) or self._gone.get(generation)
 
-    def append(self, transcript: Transcript, events: list[common_pb2.Event]) -> int:
+    def append(self, transcript: Transcript, events: list[common_pb2.Event], now: float) -> int:
         """Keeps new events; returns their bytes."""
-        return self.keep(transcript, [(event.position, event.SerializeToString()) for event in events])
+        return self.keep(transcript, [(event.position, event.SerializeToString()) for event in events], now)
 
-    def keep(self, transcript: Transcript, events: Sequence[Kept]) -> int:
+    def keep(self, transcript: Transcript, events: Sequence[Kept], now: float) -> int:
         """The same for events that are serialised already."""
         # `Transcript.keep` written out: per-token path.
         kept, positions, added = transcript.events, transcript.positions, 0
+        moments, moment = transcript.moments, int((now - transcript.opened_at) * 1000) & _MOMENT
         for position, raw in events:
             kept.append(raw)
             positions.append(position)
+            moments.append(moment)
             added += len(raw) + _OVERHEAD_BYTES
         transcript.bytes += added
         self.bytes += added

@@ -115,10 +115,10 @@ class Delivery:
     def _deliver(self, events: Sequence[Kept]) -> None:
         if self._forgotten:
             return
-        transcript = self._transcript
+        transcript, now = self._transcript, self._clock.monotonic()
         if events[-1][0] == self.end_position:
             # Readers that are told of the events below must see that they were the last.
-            self._memory.end(transcript, self._clock.monotonic())
-        added = self._memory.keep(transcript, events)
+            self._memory.end(transcript, now)
+        added = self._memory.keep(transcript, events, now)
         for reader in transcript.readers[:]:
             reader.grown(added)

@@ -290,7 +290,7 @@ class JournaledGeneration(Generation):
                 self._writing.copy_seen(task.lane, task.entry)
         tokens = {number: made_tokens(choice) for number, choice in choices.items()}
         self._numbering.resume(begun.epoch, begun.begin.last, tokens)
-        place.memory.keep(transcript, transcribe((*begun.before, begun.begin)))
+        place.memory.keep(transcript, transcribe((*begun.before, begun.begin)), place.clock.monotonic())
         transcript.line = begin.line
         for reader in transcript.readers[:]:
             reader.seated()

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from streamway.v1 import common_pb2
 
-# What differs between two sendings of the same request: names, times, traces, a session key drawn at each connection, and
-# what the tenant is entitled to, to which the priority is lowered.
+# What differs between two sendings of the same request: names, times, traces, a session key drawn at each connection, what
+# the tenant is entitled to, to which the priority is lowered, and how fast a stored answer comes.
 _NOT_THE_REQUEST = (
     "generation",
     "session",
@@ -20,6 +20,7 @@ _NOT_THE_REQUEST = (
     "entitlement",
     "priority",
     "load_tokens",
+    "replay",
 )
 
 

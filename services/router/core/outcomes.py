@@ -28,6 +28,8 @@ COUNTS: Final[Mapping[Reason.ValueType, bool]] = MappingProxyType(
         Reason.ERROR_REASON_PERMISSION_DENIED: False,
         Reason.ERROR_REASON_IDEMPOTENCY_CONFLICT: False,
         Reason.ERROR_REASON_ENGINE_REJECTED: False,
+        Reason.ERROR_REASON_NOT_CACHED: False,
+        Reason.ERROR_REASON_TOO_MUCH_FEEDBACK: False,
         # What the client did, or its time.
         Reason.ERROR_REASON_CANCELLED: False,
         Reason.ERROR_REASON_DEADLINE_EXCEEDED: False,

@@ -22,6 +22,7 @@ class Subscription:
 
     __slots__ = (
         "_clock",
+        "_complete",
         "_live",
         "_outbox",
         "_outcome",
@@ -76,6 +77,7 @@ class Subscription:
         # Plain booleans: a protobuf enum costs a lookup by name at each use, and `grown` is on the per-token path.
         self._live = view in (View.VIEW_UNSPECIFIED, View.VIEW_LIVE)
         self._outcome = view == View.VIEW_OUTCOME
+        self._complete = view == View.VIEW_COMPLETE
 
     def bind(self, transcript: Transcript) -> None:
         """Reads `transcript` from its place on: at once, or after its end, as the view says."""
@@ -148,5 +150,9 @@ class Subscription:
             self._outbox.mark(self, 0)
 
     def _send_ended(self, added_bytes: int) -> None:
-        self.index = self.transcript.end - 1 if self._outcome else self.transcript.index_after(self.after)
+        transcript = self.transcript
+        self.index = transcript.end - 1 if self._outcome else transcript.index_after(self.after)
+        if self._complete and self.index >= transcript.base:
+            self.leave()
+            self.transcript, self.index = transcript.timed(self.index), 0
         self._outbox.mark(self, added_bytes)

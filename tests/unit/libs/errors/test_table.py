@@ -56,6 +56,8 @@ EXAMPLES: list[StreamwayError] = [
     errors.QuotaExceeded("acme", "tokens_per_minute", 1000, 2.5, "m", {"limit_tokens": "1000"}),
     errors.RequestTooLargeForQuota("acme", 2000, 900),
     errors.MemoryPressure("router"),
+    errors.NotCached("miss"),
+    errors.TooMuchFeedback("acme", 60, 2.5),
 ]
 
 

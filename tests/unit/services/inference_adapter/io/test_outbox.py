@@ -37,10 +37,10 @@ class Room:
         made.bind(transcript)
         return made
 
-    def grow(self, transcript: Transcript, *events: common_pb2.Event, end: bool = False) -> None:
+    def grow(self, transcript: Transcript, *events: common_pb2.Event, end: bool = False, now: float = 0.0) -> None:
         if end:
-            self.memory.end(transcript, 0.0)
-        added = self.memory.append(transcript, list(events))
+            self.memory.end(transcript, now)
+        added = self.memory.append(transcript, list(events), now)
         for reader in transcript.readers[:]:
             reader.grown(added)
 
@@ -214,3 +214,35 @@ def test_a_reader_that_has_the_end_already_gets_nothing() -> None:
     room.reader(transcript, after=2)
     assert room.batch() == []
     assert room.outbox.subscriptions == {}
+
+
+def test_who_stores_an_answer_is_told_when_each_event_was_given_out_and_nobody_else() -> None:
+    room = Room()
+    transcript = room.transcript("a")
+    room.reader(transcript, after=1, view=View.VIEW_COMPLETE)
+    room.reader(transcript, after=1)
+    room.grow(transcript, token(2), now=1.5)
+    room.grow(transcript, token(3), token(4), now=1.512)
+    room.grow(transcript, finished(5), end=True, now=1.9)
+    late = room.reader(transcript, after=2, view=View.VIEW_COMPLETE)
+    response = inference_pb2.AttachResponse.FromString(room.outbox.batch())
+    offsets: dict[int, list[tuple[int, int]]] = {1: [], 2: [], 3: []}
+    for event in response.events:
+        offsets[event.subscription].append((event.position, event.offset_ms))
+    assert offsets[1] == [(2, 0), (3, 12), (4, 12), (5, 400)]
+    assert offsets[2] == [(position, 0) for position in (2, 3, 4, 5)]
+    assert offsets[3] == [(3, 0), (4, 0), (5, 388)], "after the first event that it gets"
+    assert not late.bound
+    assert transcript.readers == []
+    assert room.outbox.subscriptions == {}
+
+
+def test_what_is_no_longer_kept_whole_is_not_told_as_complete() -> None:
+    room = Room(generation_bytes=400)
+    transcript = room.transcript("a")
+    room.reader(transcript, after=1, view=View.VIEW_COMPLETE)
+    for position in range(2, 12):
+        room.grow(transcript, token(position, "x" * 40))
+    room.grow(transcript, finished(12), end=True)
+    response = inference_pb2.AttachResponse.FromString(room.outbox.batch())
+    assert [event.WhichOneof("event") for event in response.events] in ([], ["error"])
