@@ -9,6 +9,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from services.cache.core.lru import LruCache
+from services.cache.core.semantic.partitions import Partitions
 from services.cache.core.store import ExactCache, Limits
 from services.cache.interfaces import Encoder
 from services.cache.io.answers import Answers
@@ -16,6 +17,7 @@ from services.cache.io.encoders import make_encoder
 from services.cache.io.encoding import Encoding
 from services.cache.io.judge import Judge
 from services.cache.io.likeness import Likeness
+from services.cache.io.searching import Searching
 from services.cache.metrics import CacheMetrics
 from services.cache.servicer import CacheServicer
 from services.cache.settings import CacheSettings
@@ -71,6 +73,7 @@ class CacheApp:
             settings.operations_host, settings.operations_port, registry, lambda: self._waiting
         )
         self._waiting = "starting"
+        self._searching: Searching | None = None
         self._valkey: Valkey | None = None
         self._lease: Lease | None = None
 
@@ -115,6 +118,8 @@ class CacheApp:
         await self._server.stop(0)
         await self._operations.close()
         await self._scope.close()
+        if self._searching is not None:
+            self._searching.close()
         if self._encoder is not None:
             await self._encoder.close()
         if self._valkey is not None:
@@ -126,8 +131,10 @@ class CacheApp:
         settings = self._settings
         encoding = Encoding(encoder, self._scope, most_waiting=settings.encoder_most_waiting)
         await encoding.check()
+        self._searching = Searching(Partitions(), self._scope)
         likeness = Likeness(
             encoding,
+            self._searching,
             Judge(encoding, settings.semantic_same_answer),
             settings.semantic_options,
             self._cache.text,

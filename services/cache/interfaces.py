@@ -9,6 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
+# float32[n, d], a vector a row.
+Vectors = NDArray[np.float32]
+# int64[n]: rows of a partition.
+Slots = NDArray[np.int64]
 
 
 class EncoderFailed(Exception):

@@ -70,5 +70,11 @@ def _likeness(likeness: Likeness) -> Iterator[Metric]:
         "streamway_cache_semantic_entries", "Entries that can be found by likeness.", value=len(likeness.partitions)
     )
     yield GaugeMetricFamily(
+        "streamway_cache_semantic_contexts", "Contexts with such entries.", value=likeness.partitions.contexts
+    )
+    yield GaugeMetricFamily(
+        "streamway_cache_semantic_vector_bytes", "Bytes of all their vectors.", value=likeness.partitions.size_bytes
+    )
+    yield GaugeMetricFamily(
         "streamway_cache_encoder_up", "1 while the encoder tells texts apart.", value=not likeness.encoding.refused
     )

@@ -29,6 +29,7 @@ from services.cache.core.vetoes.text import Text
 from services.cache.interfaces import Vector
 from services.cache.io.encoding import Encoding
 from services.cache.io.judge import Judge
+from services.cache.io.searching import Searching
 from services.cache.io.verifying import ask
 
 _log = structlog.get_logger("cache")
@@ -64,6 +65,7 @@ class Likeness:
     def __init__(
         self,
         encoding: Encoding,
+        searching: Searching,
         judge: Judge,
         options: SemanticOptions,
         stored: Callable[[str, str], str | None],
@@ -72,11 +74,12 @@ class Likeness:
         timeout_s: float,
     ) -> None:
         self._encoding = encoding
+        self._searching = searching
         self._judge = judge
         self._stored = stored
         self._evict = evict
         self._timeout_s = timeout_s
-        self._partitions = Partitions()
+        self._partitions = searching.partitions
         self._standings = Standings(options)
         self._vectors: Recent[str, Vector] = Recent(_REMEMBERED)
         self._texts: Recent[str, Text] = Recent(_REMEMBERED)
@@ -124,7 +127,7 @@ class Likeness:
         question = query.question
         if unsuited(question) or (vector := await self._vector(question)) is None:
             return None
-        near = self._partitions.nearest(query.partition(self._encoding.name), vector, MOST_CANDIDATES)
+        near = await self._searching.nearest(query.partition(self._encoding.name), vector, MOST_CANDIDATES)
         candidates = [
             Candidate(each.entry, _key(each.question), self._text(each.question), each.similarity) for each in near
         ]

@@ -1,17 +1,18 @@
 """Which vectors belong together, and whose they are.
 
-    partition (context key) ─→ FlatIndex: slot ─→ entry id
+    partition (context key) ─→ Partition: slot ─→ entry id
     entry id                ─→ (partition, slot, question)
 
-Each partition has an index of its own: a search never touches another's vectors.
+Each partition has rows of its own: a search never touches another's vectors. Small ones share slabs, by ranges of rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from services.cache.core.semantic.flat import FlatIndex, Vector
+from services.cache.core.semantic.partition import Found, Partition
+from services.cache.core.semantic.slabs import Slabs
+from services.cache.interfaces import Vector
 
 # What Python needs for an indexed entry beside its vector and its question. Measured with tracemalloc.
 OVERHEAD_BYTES: Final = 400
@@ -36,35 +37,43 @@ class _Place(NamedTuple):
     question: str
 
 
-@dataclass(slots=True)
-class _Partition:
-    index: FlatIndex
-    owners: dict[int, str] = field(default_factory=dict)
-
-
 class Partitions:
-    """The vectors of all entries that may be found by likeness."""
+    """The vectors of all entries that may be found by likeness. All are of one encoder: the first one gives the dimension."""
 
     def __init__(self) -> None:
-        self._partitions: dict[bytes, _Partition] = {}
+        self._slabs: Slabs | None = None
+        self._partitions: dict[bytes, Partition] = {}
         self._places: dict[str, _Place] = {}
+        self._large: dict[bytes, Partition] = {}
 
     def __len__(self) -> int:
         return len(self._places)
 
     @property
-    def partitions(self) -> int:
+    def contexts(self) -> int:
         """Number of contexts with at least one entry."""
         return len(self._partitions)
 
+    @property
+    def size_bytes(self) -> int:
+        """What the rows of all vectors take, used or free."""
+        shared_bytes = self._slabs.size_bytes if self._slabs is not None else 0
+        return shared_bytes + sum(each.index.own_bytes for each in self._large.values())
+
+    @property
+    def large(self) -> dict[bytes, Partition]:
+        """The contexts that have rows of their own."""
+        return self._large
+
     def add(self, partition: bytes, entry: str, question: str, vector: Vector) -> None:
         """Puts an entry where it is found. Raises ValueError for another dimension."""
-        within = self._partitions.get(partition)
-        if within is None:
-            within = _Partition(FlatIndex(len(vector)))
-        slot = within.index.add(vector)
+        if self._slabs is None:
+            self._slabs = Slabs(len(vector))
+        within = self._partitions.get(partition) or Partition(self._slabs)
+        slot = within.add(entry, vector)
         self._partitions[partition] = within
-        within.owners[slot] = entry
+        if not within.index.shared:
+            self._large[partition] = within
         self._places[entry] = _Place(partition, slot, question)
 
     def remove(self, entry: str) -> None:
@@ -73,20 +82,35 @@ class Partitions:
         if place is None:
             return
         within = self._partitions[place.partition]
-        within.index.remove(place.slot)
-        del within.owners[place.slot]
-        if not within.owners:
+        within.remove(place.slot)
+        if not len(within):
             del self._partitions[place.partition]
+            self._large.pop(place.partition, None)
+        elif within.index.shared and within.index.sparse:
+            self.compact(place.partition)
+
+    def compact(self, partition: bytes) -> None:
+        """Lets some of the rows go that a partition does not need any more. No other thread may be searching it."""
+        within = self._partitions[partition]
+        for entry, slot in within.compact():
+            self._places[entry] = self._places[entry]._replace(slot=slot)
+        if within.index.shared:
+            self._large.pop(partition, None)
 
     def question(self, entry: str) -> str | None:
         """What an entry answers; None for one that is not here."""
         place = self._places.get(entry)
         return place.question if place is not None else None
 
+    def partition(self, partition: bytes) -> Partition | None:
+        """A context's; None for one without entries."""
+        return self._partitions.get(partition)
+
     def nearest(self, partition: bytes, vector: Vector, most: int) -> list[Neighbour]:
-        """At most `most` entries of a partition, the nearest first."""
+        """At most `most` entries of a partition, the nearest first, by comparing all, at once."""
         within = self._partitions.get(partition)
-        if within is None:
-            return []
-        found = [(within.owners[slot], near) for slot, near in within.index.search(vector, most)]
+        return self.named(within.nearest(vector, most)) if within is not None else []
+
+    def named(self, found: list[Found]) -> list[Neighbour]:
+        """With their questions."""
         return [Neighbour(entry, self._places[entry].question, near) for entry, near in found]
