@@ -30,6 +30,13 @@ class EdgeSettings(ServiceSettings):
         description="Descriptor of a listening TCP socket this process was started with; host and port are not bound then. "
         "Whoever holds it keeps connections waiting while this process is replaced.",
     )
+    counts_fd: int | None = Field(
+        default=None,
+        ge=3,
+        description="Descriptor of a file in which the edges on one listening socket tell each other how many connections they "
+        "have, so that each has as many. Eight bytes for each edge.",
+    )
+    counts_slot: int = Field(default=0, ge=0, description="Which eight bytes of that file are this process's, from 0.")
     backlog: int = Field(
         default=4096, ge=1, le=65535, description="Connections the kernel holds until this process accepts them."
     )

@@ -6,10 +6,11 @@ import asyncio
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from pydantic import SecretStr
 from rich.console import Console
@@ -34,6 +35,8 @@ _VALKEY: Final = "valkey"
 _START_TIMEOUT_S: Final = 60.0
 _VALKEY_ANSWER_S: Final = 5.0
 _ENGINE_INTERVAL_S: Final = 1.0
+# Of the file in which edges tell their connections, for each; see their setting `counts_fd`.
+_COUNT_BYTES: Final = 8
 # After a failed start nobody waits for running work.
 _ABANDON_GRACE_S: Final = 5.0
 
@@ -65,6 +68,8 @@ class Supervisor:
         self._engines: Engines | None = None
         # All edges accept from it.
         self._public: socket.socket | None = None
+        # In it they tell each other how many connections they have.
+        self._counts: IO[bytes] | None = None
 
     async def start(self) -> None:
         """Checks every configuration, then starts stage by stage. Raises StartError before anything runs where it can."""
@@ -81,6 +86,8 @@ class Supervisor:
             await (await connect(self._valkey_url, start_timeout_s=_VALKEY_ANSWER_S)).aclose()
         edge = configs[self._of("edge")[0].name]
         self._public = listen(edge["host"], int(edge["port"]))
+        self._counts = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the socket
+        self._counts.truncate(_COUNT_BYTES * len(self._of("edge")))
         for process in self._processes:
             self._keepers[process.name] = self._keeper(process, configs, environment)
         for stage in STAGES:
@@ -199,9 +206,10 @@ class Supervisor:
         limit_s = self._settings.start_timeout_s if process.kind == "adapter" else _START_TIMEOUT_S
         command = [sys.executable, "-m", process.module, *process.arguments]
         descriptors: tuple[int, ...] = ()
-        if process.kind == "edge" and self._public is not None:
-            descriptors = (self._public.fileno(),)
-            command += ["--listen-fd", str(descriptors[0])]
+        if process.kind == "edge" and self._public is not None and self._counts is not None:
+            descriptors = (self._public.fileno(), self._counts.fileno())
+            command += ["--listen-fd", str(descriptors[0]), "--counts-fd", str(descriptors[1])]
+            command += ["--counts-slot", str(process.index)]
         spec = Spec(process.name, command, environment, _address(config), probe, limit_s, descriptors=descriptors)
         return Keeper(spec, self._terminal, Backoff())
 
@@ -254,6 +262,9 @@ class Supervisor:
             # The edges have it too, and answer who waits there before they close theirs.
             self._public.close()
             self._public = None
+        if self._counts is not None:
+            self._counts.close()
+            self._counts = None
         for kind in DRAIN_ORDER:
             async with asyncio.TaskGroup() as group:
                 for process in self._of(kind):

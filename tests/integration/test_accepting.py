@@ -1,109 +1,150 @@
-"""Accept on a real Valkey that restarts in the middle: no task without its channel."""
+"""Edges on one listening socket share what comes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import errno
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
-from streamway.journal import Entry, Kind
-from streamway.journal.accepting import Accepting
-from streamway.lanes import NewTask, TaskCopy, commands_of
-from streamway.runtime.clock import SystemClock
+from services.edge.io.accepting import Acceptor
+from services.edge.io.connection_counts import ConnectionCounts
+from streamway.runtime.process import StartError
 from streamway.runtime.tasks import TaskScope
-from streamway.v1 import common_pb2, router_pb2
-from streamway.valkey import keys
-from streamway.valkey.link import Link
-from streamway.valkey.session import LinkLost, Session
-from tests.support.router_mesh import ask, mesh, until
-from tests.support.valkey_server import ValkeyServer
 
-LANE = keys.lane("w0", "gold")
+_SLOTS = 2
 
 
-class _CutAfterAccept:
-    """A session whose store goes when the channel is open."""
-
-    def __init__(self, session: Session, stop: Callable[[], None]) -> None:
-        self._session = session
-        self._stop = stop
-
-    @property
-    def alive(self) -> bool:
-        return self._session.alive
-
-    def send(self, command: Sequence[Any], on_reply: Callable[[Any], None]) -> None:
-        self._session.send(command, on_reply)
-
-    async def call(self, *command: Any) -> Any:
-        reply = await self._session.call(*command)
-        if command[0] in ("EVAL", "EVALSHA"):
-            self._stop()
-        return reply
+@pytest.fixture
+def counts() -> Iterator[Callable[[int], ConnectionCounts]]:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(8 * _SLOTS)
+        yield lambda slot: ConnectionCounts(file.fileno(), slot)
 
 
-async def test_a_store_that_comes_back_empty_gets_channel_record_and_copy(tmp_path: Path) -> None:
-    server = ValkeyServer(tmp_path)
-    link, scope = Link(server.url, SystemClock()), TaskScope("test")
-    scope.spawn(link.run(), "link")
-    client = Redis.from_url(server.url)
-    try:
-        request = ask()
-        name, copy = request.generation, TaskCopy(request.generation, 1, "ref")
-        commands = commands_of(NewTask(request, "w0", copy, 1234))
-        accepting = Accepting(name, [Entry(0, 1, 1, Kind.ACCEPTED, b"")], 60_000, keys.generation(name), commands)
-        with pytest.raises(LinkLost):
-            await accepting(_CutAfterAccept(await link.session(), server.stop))
-        server = ValkeyServer(tmp_path)
-        async with asyncio.timeout(10):
-            assert await accepting(await link.session())
-        assert await client.xlen(LANE) == 1
-        assert await client.xlen(keys.response(name)) == 1
-        assert await client.hget(keys.generation(name), "state") == b"queued"
-        assert await client.pttl(keys.generation(name)) > 500_000
-    finally:
-        await client.aclose()
-        await scope.close()
-        server.stop()
+class _Edge:
+    """What an edge is here: it counts who is connected."""
+
+    def __init__(self, listening: socket.socket, scope: TaskScope, counts: ConnectionCounts | None) -> None:
+        self.connected = 0
+        self.port: int = listening.getsockname()[1]
+        self.acceptor = Acceptor(listening, lambda: _Connection(self), scope, counts)
 
 
-async def test_no_task_is_without_its_channel_when_the_store_restarts_under_a_burst(tmp_path: Path) -> None:
-    server = ValkeyServer(tmp_path)
-    client = Redis.from_url(server.url)
-    try:
-        async with mesh(
-            client, server.url, queue_limit=10_000, worker_fields={"slots": "10000"}, keep_workers_s=60, poll_s=0.1
-        ) as made:
-            stream = made.connect()
-            asked = []
-            for part in range(6):
-                requests = [ask(f"{part} {number}") for number in range(100)]
-                asked += [request.generation for request in requests]
-                opens = [router_pb2.Open(request=each, delivery=router_pb2.DELIVERY_LOCATION) for each in requests]
-                await stream.send(*[router_pb2.ConnectCommand(open=each) for each in opens])
-                if part == 2:
-                    await until(lambda: len(stream.events) > 150, 20)
-                    server.stop()
-                    server = ValkeyServer(tmp_path)
-            await until(lambda: all(stream.of(generation) for generation in asked), 30)
-            bare = []
-            for _, fields in await client.xrange(LANE):
-                name = fields[b"generation"].decode()
-                durable = await client.hget(keys.generation(name), "durability") != b"%d" % common_pb2.DURABILITY_OFF
-                if durable and not await client.exists(keys.response(name)):
-                    bare.append(name)
-            assert bare == []
-            durable = {
-                event.generation
-                for event in stream.events
-                if event.HasField("accepted") and event.accepted.durability == common_pb2.DURABILITY_RELAXED
-            }
-            assert len(durable) > 100
-            await stream.close()
-    finally:
-        await client.aclose()
-        server.stop()
+class _Connection(asyncio.Protocol):
+    def __init__(self, edge: _Edge) -> None:
+        self._edge = edge
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._edge.connected += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._edge.connected -= 1
+        self._edge.acceptor.left()
+
+
+@asynccontextmanager
+async def _edges(counts: list[ConnectionCounts | None], kind: Any = socket.socket) -> AsyncIterator[list[_Edge]]:
+    with socket.create_server(("127.0.0.1", 0)) as public:
+        scope = TaskScope("test")
+        made = []
+        for each in counts:
+            listening = kind(fileno=public.dup().detach())
+            listening.setblocking(False)
+            made.append(_Edge(listening, scope, each))
+            made[-1].acceptor.start()
+        try:
+            yield made
+        finally:
+            for edge in made:
+                edge.acceptor.close()
+            await scope.close()
+
+
+async def _connect(edges: list[_Edge], count: int, before: int = 0) -> list[asyncio.StreamWriter]:
+    port = edges[0].port
+    opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port) for _ in range(count)))
+    async with asyncio.timeout(20):
+        while sum(edge.connected for edge in edges) < before + count:
+            await asyncio.sleep(0.01)
+    return [writer for _, writer in opened]
+
+
+async def test_two_edges_have_as_many_connections(counts: Callable[[int], ConnectionCounts]) -> None:
+    async with _edges([counts(0), counts(1)]) as edges:
+        writers = await _connect(edges, 40)
+        assert abs(edges[0].connected - edges[1].connected) <= 2
+        for writer in writers:
+            writer.close()
+
+
+async def test_connections_that_end_are_told(counts: Callable[[int], ConnectionCounts]) -> None:
+    other = counts(1)
+    async with _edges([counts(0)]) as edges:
+        writers = await _connect(edges, 10)
+        assert other.least_of_others() == 10
+        for writer in writers[:8]:
+            writer.close()
+        async with asyncio.timeout(20):
+            while other.least_of_others() != 2:
+                await asyncio.sleep(0.01)
+        for writer in writers[8:]:
+            writer.close()
+
+
+async def test_an_edge_that_stands_keeps_nobody_waiting(counts: Callable[[int], ConnectionCounts]) -> None:
+    counts(1).publish(0)  # a living process that never accepts
+    async with _edges([counts(0)]) as edges:
+        for writer in await _connect(edges, 200):
+            writer.close()
+
+
+def test_an_edge_that_died_does_not_count() -> None:
+    code = "import sys;from services.edge.io.connection_counts import ConnectionCounts as C;C(int(sys.argv[1]),1).publish(3)"
+    with tempfile.TemporaryFile() as file:
+        file.truncate(8 * _SLOTS)
+        fd = file.fileno()
+        mine = ConnectionCounts(fd, 0)
+        subprocess.run([sys.executable, "-c", code, str(fd)], pass_fds=[fd], check=True)
+        assert mine.least_of_others() is None
+
+
+def test_one_that_drains_does_not_count(counts: Callable[[int], ConnectionCounts]) -> None:
+    mine, other = counts(0), counts(1)
+    other.publish(7)
+    assert mine.least_of_others() == 7
+    other.withdraw()
+    assert mine.least_of_others() is None
+
+
+@pytest.mark.parametrize(("descriptor", "slot"), [(None, _SLOTS), (None, -1), (999, 0)])
+def test_a_file_without_that_slot_is_refused(descriptor: int | None, slot: int) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(8 * _SLOTS)
+        with pytest.raises(StartError, match="STREAMWAY_EDGE_COUNTS_FD"):
+            ConnectionCounts(file.fileno() if descriptor is None else descriptor, slot)
+
+
+class _NoDescriptorsAtFirst(socket.socket):
+    """The kernel has no descriptor for the first who comes."""
+
+    refusals = 1
+
+    def accept(self) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_without_descriptors_it_tries_again() -> None:
+    async with _edges([None], _NoDescriptorsAtFirst) as edges:
+        for writer in await _connect(edges, 3):
+            writer.close()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 import structlog
 from aiohttp import web
 
+from services.edge.io.accepting import Acceptor
+from services.edge.io.connection_counts import ConnectionCounts
 from services.edge.io.http_errors import Handler, error_response
 from services.edge.settings import EdgeSettings
 from streamway.errors import Internal, Malformed
 from streamway.runtime.address import host_port
 from streamway.runtime.ids import new_secret_id
 from streamway.runtime.process import StartError
+from streamway.runtime.tasks import TaskScope
 
 _log = structlog.get_logger("edge")
 
@@ -25,13 +29,19 @@ _CLOSE_S = 3.0
 
 class EdgeProtocol(web.RequestHandler):
     """One client connection. Differs from aiohttp's in what it says to bytes that are not HTTP, and how loudly it logs them,
-    and counts its requests."""
+    counts its requests, and says when it has ended."""
 
-    __slots__ = ("requests",)
+    __slots__ = ("_left", "requests")
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *given: Any, left: Callable[[], None], **named: Any) -> None:
         super().__init__(*given, **named)
         self.requests = 0
+        self._left = left
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The transport's word that it is closed."""
+        super().connection_lost(exc)
+        self._left()
 
     def handle_error(
         self,
@@ -76,7 +86,8 @@ class Listener:
         app.on_response_prepare.append(self._count)
         # A client that leaves ends its handler, and with it the generation.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
-        self._listening: asyncio.Server | None = None
+        self._scope = TaskScope("listener")
+        self._acceptor: Acceptor | None = None
         self._draining = False
         self._address = ""
 
@@ -90,26 +101,26 @@ class Listener:
         await self._runner.setup()
         server, loop = self._runner.server, asyncio.get_running_loop()
         assert server is not None, "setup has made it"
-        keepalive_s = self._settings.keepalive_s
+        settings = self._settings
 
         def connection() -> EdgeProtocol:
             return EdgeProtocol(
-                server,
-                loop=loop,
-                keepalive_timeout=keepalive_s,
-                access_log=None,
+                server, loop=loop, keepalive_timeout=settings.keepalive_s, access_log=None, left=acceptor.left
             )
 
-        listening = self._socket() if self._settings.listen_fd is None else self._inherited(self._settings.listen_fd)
-        self._address = host_port(self._settings.host, listening.getsockname()[1])
-        self._listening = await loop.create_server(connection, sock=listening, backlog=self._settings.backlog)
+        listening = self._socket() if settings.listen_fd is None else self._inherited(settings.listen_fd)
+        self._address = host_port(settings.host, listening.getsockname()[1])
+        listening.listen(settings.backlog)
+        counts = None if settings.counts_fd is None else ConnectionCounts(settings.counts_fd, settings.counts_slot)
+        acceptor = self._acceptor = Acceptor(listening, connection, self._scope, counts)
+        acceptor.start()
 
     def stop_listening(self) -> None:
         """Takes no more connections; those that are open go on, and say with each response that they will end."""
         self._draining = True
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
 
     def close_idle(self) -> None:
         """Closes the connections that wait for their next request."""
@@ -121,6 +132,7 @@ class Listener:
     async def close(self) -> None:
         """Closes every connection; handlers that do not end are cancelled."""
         self.stop_listening()
+        await self._scope.close()
         await self._runner.cleanup()
 
     def _socket(self) -> socket.socket:
