@@ -54,6 +54,7 @@ from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.lanes import LaneReader, own_lanes, pool_lanes
 from streamway.memory import MemoryWatch
+from streamway.models.abilities import to_words
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.cpu import CpuMeter
@@ -388,6 +389,7 @@ class Adapter:
             "kv_full": "1" if self._monitor.kv_full else "0",
             "draining": "1" if self._draining else "0",
             "engine": info.kind,
+            "cannot": to_words(info.capabilities.cannot),
             "healthy": "1" if self._monitor.healthy else "0",
             "began_ms": str(self._began_ms),
             "reported_ms": str(int(self._clock.unix() * 1000)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from services.inference_adapter.core.capabilities import UNKNOWN, Capabilities
 from services.inference_adapter.core.memory import Transcript
 from streamway.errors import StreamwayError
 from streamway.journal.answer import ChoiceSoFar
@@ -26,7 +27,8 @@ class EngineModel:
 class EngineInfo:
     """What an engine is. `slots` is how many generations it runs side by side; `pid` 0: not started by us.
 
-    `elastic`: nobody has said how many, so `slots` is a guess; it takes more and orders them by itself.
+    `elastic`: nobody has said how many, so `slots` is a guess; it takes more and orders them by itself. `capabilities`: what it
+    can do, as far as that is known.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class EngineInfo:
     slots: int
     pid: int = 0
     elastic: bool = False
+    capabilities: Capabilities = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from services.inference_adapter.core.capabilities import Capabilities
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.taking import class_of, rank_of
 from services.inference_adapter.interfaces import Backend
@@ -95,6 +96,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def GetLoad(self, request: inference_pb2.GetLoadRequest, context: Any) -> inference_pb2.GetLoadResponse:  # noqa: N802
         info, window, load = self._backend.info(), self._worker.window, self._monitor.load
         engine = inference_pb2.Engine(kind=info.kind, healthy=self._monitor.healthy)
+        engine.capabilities.CopyFrom(_told(info.capabilities))
         if caller().mesh:
             engine.address, engine.pid = info.address, info.pid
         return inference_pb2.GetLoadResponse(
@@ -178,3 +180,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         if generation is None:
             raise DuplicateId(request.generation)
         return generation
+
+
+def _told(known: Capabilities) -> inference_pb2.EngineCapabilities:
+    return inference_pb2.EngineCapabilities(
+        profile=known.profile,
+        version=known.version,
+        can=sorted(known.can),
+        cannot=sorted(known.cannot),
+        tried=sorted(known.tried),
+        kv_blocks=known.kv_blocks,
+        kv_block_tokens=known.kv_block_tokens,
+        adapters=known.adapters,
+    )

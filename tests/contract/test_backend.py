@@ -21,6 +21,7 @@ from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import Backend
 from streamway.errors import ContextLengthExceeded, EngineFailed, EngineOverloaded, EngineRejected, Malformed
 from streamway.journal import ChoiceSoFar
+from streamway.models.abilities import Ability
 from streamway.runtime.process import StartError
 from streamway.simulation.settings import SimulationSettings
 from streamway.v1 import common_pb2
@@ -97,7 +98,7 @@ def _llamacpp_options() -> BackendOptions:
     path = model_path()
     if path is None:
         pytest.skip("left out: the model is not installed; run `python scripts/install_model.py`")
-    return BackendOptions(kind="llamacpp", model_path=path, slots=2, context_tokens=1024)
+    return BackendOptions(kind="llamacpp", model_path=path, slots=2, context_tokens=1024, probe=False)
 
 
 async def test_info_names_model_slots_and_context(engine: Engine) -> None:
@@ -107,6 +108,26 @@ async def test_info_names_model_slots_and_context(engine: Engine) -> None:
     assert info.models[0].context_tokens == (4096 if engine.simulated else 1024)
     assert (info.pid > 0) != engine.simulated
     assert not info.elastic, "its slots are known"
+
+
+async def test_what_an_engine_can_do_is_known(engine: Engine) -> None:
+    known = engine.backend.info().capabilities
+    assert known.profile == ("simulated" if engine.simulated else "llamacpp")
+    assert {Ability.CONTINUES, Ability.CACHED_TOKENS, Ability.LOGPROBS, Ability.SEVERAL_CHOICES} <= known.can
+    assert {Ability.PRIORITY, Ability.CACHE_SALT} <= known.cannot
+
+
+async def test_a_real_engine_is_found_to_do_what_its_table_says() -> None:
+    backend = make_backend(_llamacpp_options().model_copy(update={"probe": True}), "w-1")
+    try:
+        await backend.start()
+        known = backend.info().capabilities
+    finally:
+        await backend.close()
+    assert known.tried >= {Ability.CONTINUES, Ability.GRAMMAR, Ability.TOOLS, Ability.LOGPROBS, Ability.CACHED_TOKENS}
+    assert known.can >= {Ability.CONTINUES, Ability.GRAMMAR, Ability.LOGPROBS, Ability.CACHED_TOKENS, Ability.KV_USE}
+    # The model's chat template has no tools: nothing but trying could have told.
+    assert known.cannot >= {Ability.TOOLS, Ability.TOKEN_IDS}
 
 
 async def test_where_nobody_says_how_many_slots_an_engine_has_the_number_is_a_guess() -> None:

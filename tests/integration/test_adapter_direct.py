@@ -14,9 +14,11 @@ import pytest
 from redis.asyncio import Redis
 
 from services.inference_adapter.app import Adapter
+from services.inference_adapter.core.capabilities import Capabilities
 from streamway.affinity import session_key
 from streamway.auth import hash_key
 from streamway.errors import from_rpc_error
+from streamway.models.abilities import Ability
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, inference_pb2
@@ -202,6 +204,8 @@ async def test_messages_must_be_there_and_have_known_roles(valkey_server: Valkey
 
 async def test_load_and_lease_say_what_the_worker_is_and_does(valkey: Redis, valkey_server: ValkeyServer) -> None:
     engine = ScriptedEngine(slots=1)
+    able, unable = frozenset({Ability.CONTINUES}), frozenset({Ability.TOOLS, Ability.GRAMMAR})
+    engine.capabilities = Capabilities(able, unable, "some", "1.2", kv_blocks=64, kv_block_tokens=16, adapters=("law",))
     async with running_adapter(valkey_server.url, engine, preload_depth=2) as adapter, attached(adapter) as stream:
         for _ in range(2):
             await stream.subscribe(await enqueue(valkey, request("x" * 400)))
@@ -211,6 +215,10 @@ async def test_load_and_lease_say_what_the_worker_is_and_does(valkey: Redis, val
         assert (load.running, load.queued, load.window_free, load.subscriptions) == (1, 1, 1, 2)
         assert (load.kv_used, load.context_tokens, load.engine.healthy, load.draining) == (0.25, 1000, True, False)
         assert load.load_tokens == 2 * (100 + 256)
+        told = load.engine.capabilities
+        assert (list(told.can), list(told.cannot)) == (["continues"], ["grammar", "tools"])
+        assert (told.profile, told.version, told.kv_blocks, told.kv_block_tokens) == ("some", "1.2", 64, 16)
+        assert list(told.adapters) == ["law"]
 
         async def lease() -> dict[str, str]:
             return (await list_leases(valkey, SystemClock(), "worker"))[WORKER]
@@ -223,6 +231,7 @@ async def test_load_and_lease_say_what_the_worker_is_and_does(valkey: Redis, val
         assert fields["address"] == adapter.address
         assert json.loads(fields["models"]) == [{"name": "scripted", "context_tokens": 1000, "first_token_ms": 0.0}]
         assert (load.limit, fields["limit"]) == (1, "1")
+        assert fields["cannot"] == "grammar tools"
         assert (fields["slots"], fields["queued"], fields["window_free"]) == ("1", "1", "1")
         assert (fields["draining"], fields["healthy"], fields["kv_used"]) == ("0", "1", "0.2500")
         assert int(fields["load_tokens"]) == 2 * (100 + 256)

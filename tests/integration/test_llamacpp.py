@@ -31,7 +31,7 @@ from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.options import BackendOptions
 
 async def main():
-    backend = make_backend(BackendOptions(kind="llamacpp", model_path=Path(sys.argv[1]), slots=1, context_tokens=256), "w")
+    backend = make_backend(BackendOptions(kind="llamacpp", model_path=Path(sys.argv[1]), slots=1, context_tokens=256, probe=False), "w")
     await backend.start()
     print("engine", backend.info().pid, flush=True)
     await asyncio.Event().wait()
@@ -45,7 +45,7 @@ def options() -> BackendOptions:
     path = model_path()
     if path is None:
         pytest.skip("left out: the model is not installed; run `python scripts/install_model.py`")
-    return BackendOptions(kind="llamacpp", model_path=path, slots=1, context_tokens=2048)
+    return BackendOptions(kind="llamacpp", model_path=path, slots=1, context_tokens=2048, probe=False)
 
 
 @pytest.fixture

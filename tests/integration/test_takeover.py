@@ -12,9 +12,11 @@ from redis.asyncio import Redis
 
 from services.inference_adapter.app import Adapter
 from services.inference_adapter.backends.simulated import InProcessCall, SimulatedBackend
+from services.inference_adapter.core.capabilities import Capabilities
 from services.inference_adapter.interfaces import EngineSink
 from streamway.errors import ContextLengthExceeded, EngineRejected
 from streamway.journal import ChoiceSoFar, Cursor, Kind
+from streamway.models.abilities import Ability
 from streamway.runtime.clock import SystemClock
 from streamway.simulation.settings import Faults
 from streamway.simulation.text import AnswerText
@@ -539,6 +541,28 @@ async def test_an_engine_that_can_not_take_the_beginning_of_an_answer_is_told_as
             assert events[-1].finished.finish_reason == "length"
             assert events[-1].finished.usage.completion_tokens == 1
             assert_tile(events, first=1)
+
+
+async def test_d2_an_engine_that_begins_anew_is_not_asked_to_go_on(valkey: Redis, valkey_server: ValkeyServer) -> None:
+    url = valkey_server.url
+    first_engine, second_engine = ScriptedEngine(model="simulated"), ScriptedEngine(model="simulated")
+    second_engine.capabilities = Capabilities(cannot=frozenset({Ability.CONTINUES}))
+    async with worker(url, "a", first_engine) as first, worker(url, "b", second_engine) as second:
+        begun, unbegun = await enqueue(valkey, asked(), worker="a"), await enqueue(valkey, asked(), worker="a")
+        (await first_engine.next_call()).say("some words")
+        await eventually(lambda: attempts(valkey, begun), 1)
+        await first_engine.next_call(2)
+        await kill(first, valkey, "a")
+        await copy_for(valkey, begun, "b")
+        await copy_for(valkey, unbegun, "b")
+        async with attached(second) as stream:
+            refused, fresh = [await stream.subscribe(generation) for generation in (begun, unbegun)]
+            (await second_engine.next_call()).say("all of it")
+            second_engine.calls[0].end()
+            assert reason((await stream.all(refused))[-1]) == "takeover_unsupported"
+            # Of what had said nothing a call from the beginning is honest.
+            assert (await stream.all(fresh))[-1].finished.finish_reason == "stop"
+        assert len(second_engine.calls) == 1
 
 
 async def test_a_worker_takes_up_what_it_had_taken_from_the_pool(valkey: Redis, valkey_server: ValkeyServer) -> None:

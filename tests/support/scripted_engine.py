@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from services.inference_adapter.core.capabilities import UNKNOWN
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from streamway.errors import EngineFailed
 from streamway.journal import ChoiceSoFar
@@ -55,6 +56,7 @@ class ScriptedEngine:
         self.calls: list[ScriptedCall] = []
         self.broken = False
         self.kv_used = 0.25
+        self.capabilities = UNKNOWN
         self.died = asyncio.Event()
         self.closed = False
 
@@ -62,7 +64,9 @@ class ScriptedEngine:
         """Nothing to start."""
 
     def info(self) -> EngineInfo:
-        return EngineInfo("simulated", "unix:scripted", (EngineModel(self.model, 1000),), self.slots)
+        return EngineInfo(
+            "simulated", "unix:scripted", (EngineModel(self.model, 1000),), self.slots, capabilities=self.capabilities
+        )
 
     def call(
         self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None

@@ -91,7 +91,8 @@ class LlamaCppBackend:
             for model in found.models
         )
         slots = self._options.slots or props.total_slots or DEFAULT_SLOTS
-        return EngineInfo("llamacpp", found.address, models, slots, self._process.pid if self._process else 0)
+        pid = self._process.pid if self._process else 0
+        return EngineInfo("llamacpp", found.address, models, slots, pid, capabilities=found.capabilities)
 
     def info(self) -> EngineInfo:
         """What the engine is; valid after `start`."""

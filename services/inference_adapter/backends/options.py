@@ -60,6 +60,16 @@ class BackendOptions(BaseModel):
     start_timeout_s: float = Field(
         default=300.0, gt=0, le=7200, description="Longest wait until an engine answers for the first time, in seconds."
     )
+    probe: bool = Field(
+        default=True,
+        description="Try what the engine can do by a few short calls when it is started. Off: the row of its kind is believed.",
+    )
+    probe_timeout_s: float = Field(
+        default=30.0,
+        gt=0,
+        le=300,
+        description="Longest time for these calls, in seconds; about the rest that row is believed.",
+    )
     pass_streamway_fields: bool = Field(
         default=False,
         description="Leave fields like streamway_faults in what goes to the engine; for the simulated server only.",

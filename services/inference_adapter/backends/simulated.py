@@ -8,7 +8,9 @@ import codecs
 import msgspec
 
 from services.inference_adapter.backends.openai_http.body import build
+from services.inference_adapter.backends.openai_http.profiles import SIMULATED
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.core.capabilities import Capabilities
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from streamway.errors import ContextLengthExceeded, EngineFailed, EngineOverloaded, EngineRejected, StreamwayError
 from streamway.journal.answer import ChoiceSoFar
@@ -20,6 +22,7 @@ from streamway.simulation.sequence import Piece, SimulatedCall
 from streamway.v1 import common_pb2
 
 _encode = msgspec.json.Encoder().encode
+_CAPABILITIES = Capabilities(SIMULATED.can, SIMULATED.cannot, SIMULATED.name)
 
 
 class SimulatedBackend:
@@ -41,7 +44,7 @@ class SimulatedBackend:
     def info(self) -> EngineInfo:
         """What the engine is."""
         model = EngineModel(self._settings.model, self._settings.context_tokens)
-        return EngineInfo("simulated", "", (model,), self._settings.slots)
+        return EngineInfo("simulated", "", (model,), self._settings.slots, capabilities=_CAPABILITIES)
 
     def call(
         self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None

@@ -25,6 +25,7 @@ class Why(Enum):
     NOT_PLAIN_TEXT = "it holds more than plain text, a tool call for instance"
     LOGPROBS = "log probabilities of a continued text are others"
     PENALTIES = "penalties count what the engine itself has made"
+    ENGINE = "this engine begins an answer anew instead of going on with one"
     STOP_STRING = "its end may be the beginning of a stop string"
 
 
@@ -79,8 +80,10 @@ def made_tokens(choice: ChoiceSoFar) -> int:
     return max(len(choice.token_ids), choice.units)
 
 
-def judge(request: common_pb2.GenerationRequest, choices: Mapping[int, ChoiceSoFar]) -> Decision:
-    """What becomes of a request whose answer so far is `choices`."""
+def judge(
+    request: common_pb2.GenerationRequest, choices: Mapping[int, ChoiceSoFar], *, continues: bool = True
+) -> Decision:
+    """What becomes of a request whose answer so far is `choices`. `continues`: this engine goes on with a text."""
     asked = _asked(request)
     wanted = _count(asked.get("n"))
     if not any(choice.text or choice.finish_reason or not choice.plain for choice in choices.values()):
@@ -94,7 +97,7 @@ def judge(request: common_pb2.GenerationRequest, choices: Mapping[int, ChoiceSoF
     limit = limit_of(asked)
     if limit is not None and made_tokens(choice) >= limit:
         return Complete("length", made_tokens(choice), unsaid=True)
-    return Continue(choice)
+    return Continue(choice) if continues else Refuse(Why.ENGINE)
 
 
 def choices_of(request: common_pb2.GenerationRequest) -> int:

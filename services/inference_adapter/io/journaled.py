@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from typing import Final
 
 import structlog
@@ -32,7 +32,9 @@ from streamway.errors import (
     TakeoverUnsupported,
 )
 from streamway.journal import Begun, Kind, Stale, StopReason, Writing, rebuild
+from streamway.journal.answer import ChoiceSoFar
 from streamway.lanes import TakenTask
+from streamway.models.abilities import Ability
 from streamway.telemetry.context import RequestContext
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability
@@ -301,9 +303,14 @@ class JournaledGeneration(Generation):
             self._hand_over(GoingAway("worker"))
         elif self._seated_at is None:
             self._phase = Phase.BEGUN
-            self._decided = begun, judge(self.request, choices)
+            self._decided = begun, self._judge(choices)
         else:
-            self._go_on(begun, judge(self.request, choices))
+            self._go_on(begun, self._judge(choices))
+
+    def _judge(self, choices: Mapping[int, ChoiceSoFar]) -> Decision:
+        """What becomes of the answer that is there already, with this engine."""
+        known = self._place.backend.info().capabilities
+        return judge(self.request, choices, continues=Ability.CONTINUES not in known.cannot)
 
     def _go_on(self, begun: Begun, decision: Decision) -> None:
         begin = begun.begin.begin

@@ -17,6 +17,8 @@ class Body(msgspec.Struct):
     max_completion_tokens: int | None = None
     tools: msgspec.Raw = msgspec.Raw()
     functions: msgspec.Raw = msgspec.Raw()
+    response_format: msgspec.Raw = msgspec.Raw()
+    logprobs: msgspec.Raw = msgspec.Raw()
 
     @property
     def output_limit(self) -> int | None:
@@ -27,6 +29,17 @@ class Body(msgspec.Struct):
     def has_tools(self) -> bool:
         """The model may call something."""
         return any(bytes(raw) not in (b"", b"null", b"[]") for raw in (self.tools, self.functions))
+
+    @property
+    def has_format(self) -> bool:
+        """The answer must be JSON, of a schema or any."""
+        raw = bytes(self.response_format)
+        return raw not in (b"", b"null") and b'"text"' not in raw
+
+    @property
+    def has_logprobs(self) -> bool:
+        """It asks for log probabilities."""
+        return bytes(self.logprobs) == b"true"
 
 
 _decoder = msgspec.json.Decoder(Body)

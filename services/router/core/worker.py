@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.router.core.queues import NO_TASKS, Lanes
+from streamway.models.abilities import Ability, of_words
 from streamway.valkey.keys import CLASSES
 
 # What a worker says of itself is believed up to these: one that lies must not make the arithmetic of all others senseless.
@@ -37,7 +38,8 @@ class Worker:
     prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; `preload_depth`
     how many tasks it takes beyond its slots; 0: not known. `kv_used`: 0 … 1, 0 also where its engine does not say; `kv_full`: it
     begins nothing more for now. `began_ms` (Unix ms, its clock) is when its present life began: the KV of an earlier one is gone.
-    `limit` is how many generations it gives its engine at a time now; 0: as many as its slots.
+    `limit` is how many generations it gives its engine at a time now; 0: as many as its slots. `cannot`: what its engine is
+    known not to do.
     """
 
     id: str
@@ -59,6 +61,7 @@ class Worker:
     kv_full: bool = False
     began_ms: float = 0.0
     limit: int = 0
+    cannot: frozenset[Ability] = frozenset()
 
     @property
     def places(self) -> int:
@@ -103,6 +106,7 @@ class Worker:
             kv_used=_number(fields.get("kv_used"), 0, 1),
             kv_full=fields.get("kv_full") == "1",
             limit=int(_number(fields.get("limit"), 0, _MOST_SLOTS)),
+            cannot=of_words(fields.get("cannot", "")),
         )
 
 

@@ -10,6 +10,7 @@ import structlog
 from services.router.core import admission, events
 from services.router.core.decision import Decision, Wanted
 from services.router.core.estimate import wanted_of
+from services.router.core.needs import needs, unfit
 from services.router.core.pool import Pool
 from services.router.core.strategy import Strategy
 from services.router.core.worker import Worker
@@ -178,7 +179,8 @@ class Placing:
             if self._registry.served_lately(model):
                 raise NoWorkers(model)
             raise ModelNotFound(model, sorted({served.name for worker in known for served in worker.models}))
-        wanted = replace(wanted, barred=wanted.barred | self._barred(wanted, tier, pool))
+        barred = self._barred(wanted, tier, pool) | self._unfit(ask, pool)
+        wanted = replace(wanted, barred=wanted.barred | barred)
         now = self._clock.monotonic()
         decision = ask.decision = self._strategy.choose(wanted, pool, now)
         self._metrics.decisions.labels(decision.branch, decision.reason).inc()
@@ -196,6 +198,11 @@ class Placing:
         full: the rest is shed."""
         barred = self._breakers.barred(wanted.model, tier, pool)
         return barred.workers | self._registry.crowded(wanted.lane) if barred.panic else barred.workers
+
+    def _unfit(self, ask: Ask, pool: Pool) -> Set[str]:
+        """Workers whose engine is known not to do what is asked for."""
+        needed = needs(ask.request, ask.body)
+        return unfit(self._registry.among(pool), needed) if needed else needed
 
     def _now_ms(self) -> int:
         return int(self._clock.unix() * 1000)

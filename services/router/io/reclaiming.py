@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from services.router.core.decision import Wanted
 from services.router.core.departures import Departures
+from services.router.core.needs import TO_GO_ON, unfit
 from services.router.core.strategy import Strategy
 from services.router.interfaces import WorkerProbe
 from services.router.io.breaker_board import BreakerBoard
@@ -270,6 +271,8 @@ class Reclaiming:
             return ""
         # What has lost one worker is not given to one that gold is kept from.
         barred = self._breakers.barred(known.model, TierName.GOLD, pool).workers
+        # Who begins an answer anew could only end one that has begun.
+        barred |= unfit(self._registry.among(pool), TO_GO_ON)
         wanted = Wanted(known.model, known.session, _MOVED_TOKENS, 0, known.tenant, barred=barred, lane=lane)
         return self._strategy.choose(wanted, pool, self._clock.monotonic()).worker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 import structlog
 
@@ -75,6 +75,10 @@ class Registry:
     def all(self) -> list[Worker]:
         """Every known worker."""
         return list(self._workers.values())
+
+    def among(self, ids: Iterable[str]) -> list[Worker]:
+        """Those of these that are known."""
+        return [worker for id_ in ids if (worker := self._workers.get(id_)) is not None]
 
     def served_lately(self, model: str) -> bool:
         """Some worker has, or had a few minutes ago, this model; also while no worker at all is known."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.generate_docs import configuration, errors, settings_classes
+from scripts.generate_docs import configuration, engines, errors, settings_classes
 from streamway.config import SERVICE_PREFIXES
 from streamway.errors import TABLE, reason_name
+from streamway.models.abilities import Ability
 
 CLASSES = list(settings_classes())
 FIELDS = [(kind, name) for kind in CLASSES for name in kind.model_fields]
@@ -20,6 +21,13 @@ def test_every_reason_and_every_setting_is_on_its_page() -> None:
     variables = [f"{kind.prefix()}{name}".upper() for kind, name in FIELDS]
     assert not [name for name in variables if f"| `{name}` |" not in page and f"| `{name}__" not in page]
     assert "| `STREAMWAY_ADAPTER_SIMULATION__FAULTS__STALL_S` |" in page
+
+
+def test_the_table_of_engines_has_each_ability_and_each_engine_that_was_asked() -> None:
+    page = engines()
+    assert all(f"| `{ability}` |" in page for ability in Ability)
+    for engine in ("vLLM", "llama.cpp", "simulated"):
+        assert f"| {engine}" in page
 
 
 @pytest.mark.parametrize("kind", CLASSES[1:], ids=lambda kind: kind.section)

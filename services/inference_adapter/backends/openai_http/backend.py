@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
-import msgspec
 import structlog
 import tenacity
 
 from services.inference_adapter.backends.openai_http import metrics
 from services.inference_adapter.backends.openai_http.address import parse
-from services.inference_adapter.backends.openai_http.body import CONTINUE_FINAL_MESSAGE, build
+from services.inference_adapter.backends.openai_http.body import NOTHING_OURS, OurFields, build
+from services.inference_adapter.backends.openai_http.discovery import Models, discover, read_models
 from services.inference_adapter.backends.openai_http.exchanges import Document, StreamCall
 from services.inference_adapter.backends.openai_http.pool import ConnectionPool
+from services.inference_adapter.backends.openai_http.profiles import LLAMACPP, OPENAI, Profile
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.backends.probing import Probing
+from services.inference_adapter.core.capabilities import Capabilities
 from services.inference_adapter.core.continuation import made_tokens
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
 from streamway.errors import EngineFailed, StreamwayError
 from streamway.journal.answer import ChoiceSoFar
+from streamway.models.abilities import Ability
 from streamway.runtime.process import StartError
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
@@ -27,17 +32,8 @@ from streamway.v1 import common_pb2
 DEFAULT_SLOTS: Final = 64
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+_OURS: Final = frozenset({Ability.PRIORITY, Ability.CACHE_SALT})
 _log = structlog.get_logger("adapter")
-
-
-class _Listed(msgspec.Struct):
-    id: str
-    max_model_len: int | None = None  # vLLM
-    meta: dict[str, Any] | None = None  # llama.cpp
-
-
-class _ModelList(msgspec.Struct):
-    data: tuple[_Listed, ...]
 
 
 class OpenAIHTTPBackend:
@@ -45,6 +41,8 @@ class OpenAIHTTPBackend:
 
     def __init__(self, options: BackendOptions, worker: str, *, kind: str = "openai_http") -> None:
         self._options, self._worker, self._kind = options, worker, kind
+        self._expected = LLAMACPP if kind == "llamacpp" else None
+        self._profile: Profile = self._expected or OPENAI
         self._address = parse(options.url)
         self._pool = ConnectionPool(
             self._address,
@@ -73,14 +71,24 @@ class OpenAIHTTPBackend:
             reraise=True,
         )
         try:
-            models: tuple[EngineModel, ...] = await retrying(self._first_models)
+            models: Models = await retrying(self._first_models)
         except EngineFailed as problem:
             await self.close()
             raise StartError(
                 f"the engine at {self._address} does not answer: {problem.message}; is it running?"
             ) from None
-        self._has_metrics = await self._find_metrics()
-        self._info = self._describe(models)
+        self._profile, known, self._has_metrics = await discover(self.get, models, self._expected)
+        self._info = self._describe(models.all, known)
+        if self._options.probe and self._profile.tried:
+            await self._probe(known)
+
+    async def _probe(self, known: Capabilities) -> None:
+        """Asks the engine what it can do."""
+        assert self._info is not None
+        priority = self._profile.priority[0] if self._profile.priority else ""
+        probing = Probing(self.call, self._info.models[0].name, known, priority)
+        found = await probing.run(self._options.probe_timeout_s)
+        self._info = replace(self._info, capabilities=found)
 
     def _log_waiting(self, state: tenacity.RetryCallState) -> None:
         problem = state.outcome.exception() if state.outcome else None
@@ -91,7 +99,7 @@ class OpenAIHTTPBackend:
             problem=getattr(problem, "message", ""),
         )
 
-    def _describe(self, models: tuple[EngineModel, ...]) -> EngineInfo:
+    def _describe(self, models: tuple[EngineModel, ...], known: Capabilities) -> EngineInfo:
         wanted = self._options.model_name
         if wanted and wanted not in {model.name for model in models}:
             if len(models) > 1:
@@ -106,7 +114,7 @@ class OpenAIHTTPBackend:
         elif self._options.context_tokens:
             models = tuple(EngineModel(model.name, self._options.context_tokens) for model in models)
         slots = self._options.slots
-        return EngineInfo(self._kind, str(self._address), models, slots or DEFAULT_SLOTS, elastic=not slots)
+        return EngineInfo(self._kind, str(self._address), models, slots or DEFAULT_SLOTS, 0, not slots, known)
 
     def info(self) -> EngineInfo:
         """What the engine is; valid after `start`."""
@@ -126,7 +134,8 @@ class OpenAIHTTPBackend:
                 model,
                 keep_own_fields=self._options.pass_streamway_fields,
                 so_far=so_far,
-                continue_by=CONTINUE_FINAL_MESSAGE if self._kind == "openai_http" else {},
+                continue_by=self._profile.continue_by,
+                ours=self._ours(request),
             )
             message = self._post(request, body)
         except StreamwayError as error:
@@ -139,6 +148,17 @@ class OpenAIHTTPBackend:
         else:
             call.begin(self._scope.spawn)
         return call
+
+    def _ours(self, request: common_pb2.GenerationRequest) -> OurFields:
+        can = self._info.capabilities.can if self._info is not None else frozenset()
+        if not can & _OURS:
+            return NOTHING_OURS
+        fields = {}
+        if self._profile.priority is not None and Ability.PRIORITY in can:
+            name, sign = self._profile.priority
+            fields[name] = sign * request.priority
+        salted = Ability.CACHE_SALT in can and request.tenant
+        return OurFields(fields, self._profile.cache_salt if salted else "", request.tenant)
 
     def _post(self, request: common_pb2.GenerationRequest, body: bytes) -> bytes:
         head = [f"POST {self._address.prefix}/v1/chat/completions HTTP/1.1\r\n", self._headers]
@@ -178,26 +198,15 @@ class OpenAIHTTPBackend:
         await self._scope.close()
         self._pool.close()
 
-    async def list_models(self) -> tuple[EngineModel, ...]:
+    async def list_models(self) -> Models:
         """GET /v1/models. Raises EngineFailed."""
-        return self._models_of(*await self.get("/v1/models"))
+        return read_models(*await self.get("/v1/models"), self._worker)
 
-    async def _first_models(self) -> tuple[EngineModel, ...]:
+    async def _first_models(self) -> Models:
         status, body = await self.get("/v1/models")
         if status in {401, 403}:
             raise StartError(f"the engine at {self._address} refuses our credentials; check the setting engine_token")
-        return self._models_of(status, body)
-
-    def _models_of(self, status: int, body: bytes) -> tuple[EngineModel, ...]:
-        if status != 200:
-            raise EngineFailed(self._worker, f"GET /v1/models answered {status}")
-        try:
-            listed = msgspec.json.decode(body, type=_ModelList).data
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise EngineFailed(self._worker, "GET /v1/models did not give a list of models") from None
-        if not listed:
-            raise EngineFailed(self._worker, "it serves no model")
-        return tuple(EngineModel(one.id, _context_of(one)) for one in listed)
+        return read_models(status, body, self._worker)
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Status and body of a small document. Raises EngineFailed."""
@@ -222,15 +231,3 @@ class OpenAIHTTPBackend:
         finally:
             if connection is not None:
                 connection.abort()
-
-    async def _find_metrics(self) -> bool:
-        try:
-            status, page = await self.get("/metrics")
-        except EngineFailed:
-            return False
-        return status == 200 and metrics.read(page) is not None
-
-
-def _context_of(listed: _Listed) -> int:
-    context = listed.max_model_len or (listed.meta or {}).get("n_ctx") or 0
-    return context if isinstance(context, int) and context > 0 else 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -23,8 +25,26 @@ _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 _INTEGERS: Final[tuple[_Integer, ...]] = ("top_k", "seed", "n")
 
 
-# How vLLM and its kin are told that the last message is the beginning of their answer; llama.cpp sees it by itself.
-CONTINUE_FINAL_MESSAGE: Final[Mapping[str, bool]] = {"continue_final_message": True, "add_generation_prompt": False}
+@dataclass(frozen=True, slots=True)
+class OurFields:
+    """What the mesh tells an engine that understands it: a request's place in its queue, and whose KV this is.
+
+    `salt_field` "": it does not keep KV apart.
+    """
+
+    fields: Mapping[str, int]
+    salt_field: str
+    tenant: str
+
+    def over(self, own_salt: bytes) -> dict[str, int | str]:
+        """The fields, in place of a client's. Its own salt keeps its own requests apart, and gets at no other tenant's KV."""
+        if not self.salt_field:
+            return dict(self.fields)
+        salt = hashlib.sha256(self.tenant.encode() + b"\0" + own_salt).hexdigest()[:32]
+        return {**self.fields, self.salt_field: salt}
+
+
+NOTHING_OURS: Final = OurFields({}, "", "")
 
 
 def build(
@@ -33,7 +53,8 @@ def build(
     *,
     keep_own_fields: bool = False,
     so_far: ChoiceSoFar | None = None,
-    continue_by: Mapping[str, bool] | None = None,
+    continue_by: Mapping[str, object] | None = None,
+    ours: OurFields = NOTHING_OURS,
 ) -> bytes:
     """The body of a streamed chat completion for `model`, the engine's own name of it.
 
@@ -41,12 +62,14 @@ def build(
     out: engines refuse what they do not know. Raises Malformed when that body is not a JSON object.
 
     With `so_far` it asks for the rest of that answer: its text is the last message, `continue_by` are the fields by which the
-    engine is told so, and the limits are lower by what was made.
+    engine is told so, and the limits are lower by what was made. `ours` are the mesh's to set: they stand in place of what a
+    client gave for them.
     """
     if not request.openai_body:
         typed = {**typed_fields(request), "model": model, "stream": True, "stream_options": {"include_usage": True}}
         if so_far is not None:
             typed.update(_rest(typed, so_far, continue_by or {}))
+        typed.update(ours.over(b""))
         return _encode(typed)
     try:
         body = _decoder.decode(request.openai_body)
@@ -66,10 +89,12 @@ def build(
         }
         for name, value in _rest(plain, so_far, continue_by or {}).items():
             body[name] = msgspec.Raw(_encode(value))
+    for name, value in ours.over(bytes(body.get(ours.salt_field, b""))).items():
+        body[name] = msgspec.Raw(_encode(value))
     return _encode(body)
 
 
-def _rest(body: Mapping[str, Any], so_far: ChoiceSoFar, continue_by: Mapping[str, bool]) -> dict[str, Any]:
+def _rest(body: Mapping[str, Any], so_far: ChoiceSoFar, continue_by: Mapping[str, object]) -> dict[str, Any]:
     """The fields that change when an answer is gone on with."""
     messages = list(body["messages"]) if isinstance(body.get("messages"), list) else []
     last = messages[-1] if messages and isinstance(messages[-1], dict) else {}

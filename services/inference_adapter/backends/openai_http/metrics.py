@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from services.inference_adapter.backends.openai_http.profiles import PROFILES
 from services.inference_adapter.interfaces import EngineLoad
 
 # One sample: name, optional labels, value.
-_SAMPLE: Final = re.compile(rb"^([a-z_]+:[a-z_]+)(?:\{[^\n]*\})?[ \t]+([-+0-9.eE]+)", re.MULTILINE)
+_SAMPLE: Final = re.compile(rb"^([a-z_]+(?::[a-z_]+)?)(?:\{([^\n]*)\})?[ \t]+([-+0-9.eE]+)", re.MULTILINE)
+_LABEL: Final = re.compile(rb'(num_gpu_blocks|block_size)="(\d{1,12})"')
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    running: str
-    waiting: str
-    kv_used: str
+def names(text: bytes) -> frozenset[str]:
+    """Which samples a page has."""
+    return frozenset(match[1].decode() for match in _SAMPLE.finditer(text))
 
 
-_ENGINES: Final = (
-    _Names("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"),
-    # Older vLLM.
-    _Names("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:gpu_cache_usage_perc"),
-    _Names("llamacpp:requests_processing", "llamacpp:requests_deferred", ""),
-    _Names("simulated:requests_running", "simulated:requests_waiting", "simulated:kv_used_ratio"),
-)
+def kv_blocks(text: bytes) -> tuple[int, int]:
+    """Blocks of the KV cache and tokens of one, where a page tells; else zeros. Several engines behind one page are added up."""
+    told = {one.kv_blocks.encode() for profile in PROFILES for one in profile.metrics if one.kv_blocks}
+    blocks = size = 0
+    for match in _SAMPLE.finditer(text):
+        if match[1] in told and match[2]:
+            labels = {label[1]: int(label[2]) for label in _LABEL.finditer(match[2])}
+            blocks += labels.get(b"num_gpu_blocks", 0)
+            size = labels.get(b"block_size", size)
+    return blocks, size
 
 
 def read(text: bytes) -> EngineLoad | None:
@@ -38,13 +40,13 @@ def read(text: bytes) -> EngineLoad | None:
     for match in _SAMPLE.finditer(text):
         name = match[1].decode()
         try:
-            value = float(match[2])
+            value = float(match[3])
         except ValueError:
             continue
         sums[name] = sums.get(name, 0.0) + value
         highest[name] = max(highest.get(name, value), value)
-    for names in _ENGINES:
-        if names.running in sums and (not names.kv_used or names.kv_used in highest):
-            kv_used = min(1.0, max(0.0, highest[names.kv_used])) if names.kv_used else None
-            return EngineLoad(int(sums[names.running]), int(sums.get(names.waiting, 0)), kv_used)
+    for one in (one for profile in PROFILES for one in profile.metrics):
+        if one.running in sums and (not one.kv_used or one.kv_used in highest):
+            kv_used = min(1.0, max(0.0, highest[one.kv_used])) if one.kv_used else None
+            return EngineLoad(int(sums[one.running]), int(sums.get(one.waiting, 0)), kv_used)
     return None

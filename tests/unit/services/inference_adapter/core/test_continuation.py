@@ -44,6 +44,13 @@ def test_plain_text_is_continued() -> None:
     assert judge(asked(response_format={"type": "text"}, presence_penalty=0), {0: choice}) == Continue(choice)
 
 
+def test_an_engine_that_can_not_go_on_may_still_begin_and_complete() -> None:
+    assert judge(asked(), {0: so_far()}, continues=False) == Refuse(Why.ENGINE)
+    assert judge(asked(), {}, continues=False) == Fresh()
+    assert isinstance(judge(asked(max_tokens=2), {0: so_far()}, continues=False), Complete)
+    assert judge(asked(n=2), {0: so_far()}, continues=False) == Refuse(Why.SEVERAL_CHOICES), "the more telling reason"
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
