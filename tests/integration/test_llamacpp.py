@@ -31,7 +31,8 @@ from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.options import BackendOptions
 
 async def main():
-    backend = make_backend(BackendOptions(kind="llamacpp", model_path=Path(sys.argv[1]), slots=1, context_tokens=256, probe=False), "w")
+    options = BackendOptions(kind="llamacpp", model_path=Path(sys.argv[1]), slots=1, context_tokens=256, probe=False)
+    backend = make_backend(options, "w")
     await backend.start()
     print("engine", backend.info().pid, flush=True)
     await asyncio.Event().wait()
