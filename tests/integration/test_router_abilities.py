@@ -41,18 +41,19 @@ async def test_tools_go_to_a_worker_whose_engine_knows_them(valkey: Redis, valke
 
 
 async def test_what_has_begun_is_moved_to_who_can_go_on_with_it(valkey: Redis, valkey_server: ValkeyServer) -> None:
-    async with takeover_mesh(valkey_server.url, workers=3, pace_s=0.05) as ((made,), workers):
+    async with takeover_mesh(valkey_server.url, workers=3, tokens=60, pace_s=0.05) as ((made,), workers):
         stream = made.connect()
         generation = await stream.open(ask(), location=False)
         accepted = (await stream.first(generation)).accepted
         lost = next(w for w in workers if w.id == accepted.worker)
         unable, able = [w for w in workers if w is not lost]
         unable.fields["cannot"] = "continues"
-        await until(lambda: made.app._made().registry.worker(unable.id).cannot)
+        await unable.lease.renew()
+        await made.look()
         await until(lambda: text_of(stream.of(generation)).count(" ") >= 3)
         await lost.stop()
         await until(lambda: "finished" in stream.kinds(generation), 20)
-        assert text_of(stream.of(generation)) == words(20)
+        assert text_of(stream.of(generation)) == words(60)
         assert able.began == [(generation, 2)]
         assert not unable.began
         await stream.close()
