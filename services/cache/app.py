@@ -12,12 +12,15 @@ from services.cache.core.lru import LruCache
 from services.cache.core.semantic.partitions import Partitions
 from services.cache.core.store import ExactCache, Limits
 from services.cache.interfaces import Encoder
+from services.cache.io import indexes
 from services.cache.io.answers import Answers
 from services.cache.io.encoders import make_encoder
 from services.cache.io.encoding import Encoding
 from services.cache.io.judge import Judge
 from services.cache.io.likeness import Likeness
+from services.cache.io.search_thread import SearchThread
 from services.cache.io.searching import Searching
+from services.cache.io.upkeep import Upkeep
 from services.cache.metrics import CacheMetrics
 from services.cache.servicer import CacheServicer
 from services.cache.settings import CacheSettings
@@ -73,7 +76,7 @@ class CacheApp:
             settings.operations_host, settings.operations_port, registry, lambda: self._waiting
         )
         self._waiting = "starting"
-        self._searching: Searching | None = None
+        self._search_thread = SearchThread()
         self._valkey: Valkey | None = None
         self._lease: Lease | None = None
 
@@ -118,8 +121,7 @@ class CacheApp:
         await self._server.stop(0)
         await self._operations.close()
         await self._scope.close()
-        if self._searching is not None:
-            self._searching.close()
+        self._search_thread.close()
         if self._encoder is not None:
             await self._encoder.close()
         if self._valkey is not None:
@@ -131,10 +133,12 @@ class CacheApp:
         settings = self._settings
         encoding = Encoding(encoder, self._scope, most_waiting=settings.encoder_most_waiting)
         await encoding.check()
-        self._searching = Searching(Partitions(), self._scope)
+        partitions = Partitions()
+        searching = Searching(partitions, self._search_thread, self._scope)
+        Upkeep(partitions, self._search_thread, indexes.build, settings.index_limits, self._scope)
         likeness = Likeness(
             encoding,
-            self._searching,
+            searching,
             Judge(encoding, settings.semantic_same_answer),
             settings.semantic_options,
             self._cache.text,

@@ -75,6 +75,12 @@ def _likeness(likeness: Likeness) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "streamway_cache_semantic_vector_bytes", "Bytes of all their vectors.", value=likeness.partitions.size_bytes
     )
+    indexes = GaugeMetricFamily(
+        "streamway_cache_semantic_index_bytes", "Bytes of the indexes of large contexts, by kind.", labels=["kind"]
+    )
+    for kind, size_bytes in likeness.partitions.index_bytes.items():
+        indexes.add_metric([kind.value], size_bytes)
+    yield indexes
     yield GaugeMetricFamily(
         "streamway_cache_encoder_up", "1 while the encoder tells texts apart.", value=not likeness.encoding.refused
     )

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from services.cache.core.semantic.kinds import IndexLimits
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.vetoes.chain import Chain
 from streamway.config import ServiceSettings
@@ -103,6 +104,23 @@ class CacheSettings(ServiceSettings):
     semantic_rules_off: tuple[str, ...] = Field(
         default=(), description="Rules that refuse no near question any more, by name: see docs/cache.md."
     )
+    index_flat_most: int = Field(
+        default=50_000,
+        ge=4096,
+        description="Entries of one context that a semantic lookup compares one by one; with more they get an HNSW index,"
+        " which is built in the background.",
+    )
+    index_hnsw_most: int = Field(
+        default=1_000_000,
+        ge=4096,
+        description="Entries of one context from which they get an IVF-PQ index in place of the HNSW.",
+    )
+    index_limit_bytes: int = Field(
+        default=512 * 1024**2,
+        ge=0,
+        description="Most bytes of all HNSW indexes, beside limit_bytes; a context whose HNSW would exceed it gets an IVF-PQ, a"
+        " sixth as large.",
+    )
     sweep_interval_s: float = Field(default=10.0, gt=0, description="Seconds between sweeps of expired entries.")
     drain_grace_s: float = Field(default=2.0, ge=0, description="Seconds that running calls get at shutdown.")
 
@@ -118,6 +136,11 @@ class CacheSettings(ServiceSettings):
             shadow=self.semantic_shadow,
             disabled=self.semantic_rules_off,
         )
+
+    @property
+    def index_limits(self) -> IndexLimits:
+        """Which kind of index a context gets."""
+        return IndexLimits(self.index_flat_most, self.index_hnsw_most, self.index_limit_bytes)
 
     @field_validator("semantic_rules_off")
     @classmethod

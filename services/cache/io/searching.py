@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import structlog
 from services.cache.core.semantic.partition import Partition
 from services.cache.core.semantic.partitions import Neighbour, Partitions
 from services.cache.interfaces import Slots, Vector
+from services.cache.io.search_thread import SearchThread
 from streamway.runtime.tasks import TaskScope
 
 _log = structlog.get_logger("cache")
@@ -20,8 +20,6 @@ _log = structlog.get_logger("cache")
 AT_ONCE: Final = 2048
 # Questions that share one pass over a partition.
 _MOST_BATCH: Final = 16
-# Seconds between two looks at what partitions have become.
-_UPKEEP_S: Final = 1.0
 
 
 class _Search(NamedTuple):
@@ -37,13 +35,12 @@ class Searching:
     Entries may come and go while a search runs: what it gives is there when it ends, with the similarity it has then.
     """
 
-    def __init__(self, partitions: Partitions, scope: TaskScope) -> None:
+    def __init__(self, partitions: Partitions, thread: SearchThread, scope: TaskScope) -> None:
         self.partitions: Final = partitions
         self._waiting: list[_Search] = []
         self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
+        self._thread = thread
         scope.spawn(self._run(), "search")
-        scope.spawn(self._upkeep(), "index-upkeep")
 
     async def nearest(self, partition: bytes, vector: Vector, most: int) -> list[Neighbour]:
         """At most `most` entries of a partition, the nearest first."""
@@ -61,10 +58,6 @@ class Searching:
         finally:
             within.searches -= 1
         return self.partitions.named(within.neighbours(slots, vector, most))
-
-    def close(self) -> None:
-        """Lets the thread end; a search that runs in it is not waited for."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
         while True:
@@ -90,16 +83,8 @@ class Searching:
         vectors = np.stack([search.vector for search in batch])
         most = max(search.most for search in batch)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, view.nearest, vectors, most)
+            return await self._thread.run(lambda: view.nearest(vectors, most))
         except (MemoryError, RuntimeError, ValueError) as problem:
             # What native code says goes to the log; the questions are misses.
             _log.exception("search_failed", exc_info=problem)
             return [np.zeros(0, np.int64) for _ in batch]
-
-    async def _upkeep(self) -> None:
-        while True:
-            await asyncio.sleep(_UPKEEP_S)
-            for key, partition in list(self.partitions.large.items()):
-                while partition.index.sparse and not partition.searches:
-                    self.partitions.compact(key)
-                    await asyncio.sleep(0)

@@ -217,6 +217,15 @@ def score(blocks: tuple[Block, ...], vector: Vector, slots: Slots, most: int) ->
     return _ordered(slots[None], near[None], most)[0]
 
 
+def gather(blocks: tuple[Block, ...], slots: Slots) -> Vectors:
+    """The vectors in some slots, a copy: float32[len(slots), d]."""
+    vectors = np.empty((len(slots), blocks[0].rows.shape[1]), np.float32)
+    for first, rows, _ in blocks:
+        within = (slots >= first) & (slots < first + len(rows))
+        vectors[within] = rows[slots[within] - first]
+    return vectors
+
+
 def _ordered(slots: Slots, scores: Vectors, most: int) -> list[Slots]:
     order = np.argsort(-scores, axis=1, kind="stable")[:, :most]
     kept = np.take_along_axis(scores, order, axis=1) > -np.inf

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from services.cache.core.semantic.kinds import Kind
 from services.cache.core.semantic.partition import Found, Partition
 from services.cache.core.semantic.slabs import Slabs
 from services.cache.interfaces import Vector
@@ -50,6 +51,11 @@ class Partitions:
         return len(self._places)
 
     @property
+    def dims(self) -> int:
+        """Numbers of a vector; 0 before the first."""
+        return self._slabs.dims if self._slabs is not None else 0
+
+    @property
     def contexts(self) -> int:
         """Number of contexts with at least one entry."""
         return len(self._partitions)
@@ -59,6 +65,15 @@ class Partitions:
         """What the rows of all vectors take, used or free."""
         shared_bytes = self._slabs.size_bytes if self._slabs is not None else 0
         return shared_bytes + sum(each.index.own_bytes for each in self._large.values())
+
+    @property
+    def index_bytes(self) -> dict[Kind, int]:
+        """What the indexes of each kind take beside the vectors."""
+        taken = dict.fromkeys((Kind.HNSW, Kind.IVF_PQ), 0)
+        for each in self._large.values():
+            if each.shortcut is not None:
+                taken[each.kind] += each.shortcut.size_bytes
+        return taken
 
     @property
     def large(self) -> dict[bytes, Partition]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from services.cache.core.semantic.partitions import Partitions
+from services.cache.io.search_thread import SearchThread
 from services.cache.io.searching import AT_ONCE, Searching
 from streamway.runtime.tasks import TaskScope
 
@@ -26,9 +27,9 @@ def unit(seed: int) -> np.ndarray:
 @pytest.fixture
 async def searching() -> AsyncIterator[Searching]:
     async with TaskScope("test") as scope:
-        searching = Searching(Partitions(), scope)
-        yield searching
-        searching.close()
+        thread = SearchThread()
+        yield Searching(Partitions(), thread, scope)
+        thread.close()
 
 
 def filled(searching: Searching, count: int, partition: bytes = b"p") -> None:
@@ -84,18 +85,6 @@ async def test_a_search_that_fails_is_a_miss_and_the_next_one_runs(
 
 def _fails(*_: object) -> None:
     raise RuntimeError("out of something")
-
-
-async def test_rows_that_nobody_needs_go_when_nobody_searches(searching: Searching) -> None:
-    filled(searching, 9000)
-    for seed in range(9000):
-        if seed % 100:
-            searching.partitions.remove(f"p{seed}")
-    until = time.monotonic() + 20
-    while searching.partitions.large and time.monotonic() < until:
-        await asyncio.sleep(0.05)
-    assert searching.partitions.large == {}
-    assert (await searching.nearest(b"p", unit(8900), 1))[0].entry == "p8900"
 
 
 async def test_h5_searching_while_entries_come_and_go_is_clean(searching: Searching) -> None:

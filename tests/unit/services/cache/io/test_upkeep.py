@@ -1,0 +1,243 @@
+"""Indexes that are built and filled while entries come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.cache.core.semantic.kinds import IndexLimits, Kind, index_bytes
+from services.cache.core.semantic.partitions import Partitions
+from services.cache.io import indexes
+from services.cache.io.search_thread import SearchThread
+from services.cache.io.searching import AT_ONCE, Searching
+from services.cache.io.upkeep import Upkeep
+from streamway.runtime.tasks import TaskScope
+
+DIMS = 16
+FLAT_MOST = AT_ONCE + 100
+MANY = FLAT_MOST + 400
+ROOM = 1024**3
+
+
+def unit(seed: int) -> np.ndarray:
+    vector = np.random.default_rng(seed).standard_normal(DIMS).astype(np.float32)
+    return vector / np.linalg.norm(vector)
+
+
+class World:
+    """A cache's vectors with everything that searches and keeps them."""
+
+    def __init__(self, scope: TaskScope) -> None:
+        self.scope = scope
+        self.partitions = Partitions()
+        self.thread = SearchThread()
+        self.searching = Searching(self.partitions, self.thread, scope)
+        self.builds: list[Kind] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.fails = 0
+
+    def keep(self, limits: IndexLimits) -> Upkeep:
+        return Upkeep(self.partitions, self.thread, self.build, limits, self.scope, every_s=0.005)
+
+    def build(self, kind: Kind, slots: Any, rows: Any, stopped: Callable[[], bool]) -> Any:
+        """The real one, that can be held up."""
+        self.builds.append(kind)
+        while not self.go_on.wait(0.01) and not stopped():
+            pass
+        if self.fails:
+            self.fails -= 1
+            raise MemoryError
+        return indexes.build(kind, slots, rows, stopped)
+
+    def add(self, first: int, last: int, partition: bytes = b"p") -> None:
+        for seed in range(first, last):
+            self.partitions.add(partition, f"p{seed}", f"q{seed}?", unit(seed))
+
+    def remove(self, first: int, last: int) -> None:
+        for seed in range(first, last):
+            self.partitions.remove(f"p{seed}")
+
+    @property
+    def kind(self) -> Kind:
+        partition = self.partitions.partition(b"p")
+        return partition.kind if partition is not None else Kind.FLAT
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not true():
+                await asyncio.sleep(0.005)
+
+    async def filled(self) -> None:
+        """Everything is in the index."""
+        partition = self.partitions.partition(b"p")
+        assert partition is not None
+        await self.until(lambda: len(partition.fresh(1)) == 0 and not partition.worn)
+
+    async def nearest(self, seed: int) -> str:
+        return (await self.searching.nearest(b"p", unit(seed), 5))[0].entry
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with TaskScope("test") as scope:
+        world = World(scope)
+        yield world
+        world.go_on.set()
+        world.thread.close()
+
+
+async def test_a_partition_that_grows_gets_an_index_and_one_that_shrinks_loses_it(world: World) -> None:
+    world.keep(IndexLimits(FLAT_MOST, 4000, ROOM))
+    world.add(0, FLAT_MOST)
+    await asyncio.sleep(0.1)
+    assert (world.kind, world.builds) == (Kind.FLAT, [])
+    world.add(FLAT_MOST, MANY)
+    await world.until(lambda: world.kind is Kind.HNSW)
+    assert await world.nearest(77) == "p77"
+    world.add(MANY, 4001)
+    await world.until(lambda: world.kind is Kind.IVF_PQ)
+    assert await world.nearest(4000) == "p4000"
+    world.remove(FLAT_MOST // 2 - 10, 4001)
+    await world.until(lambda: world.kind is Kind.FLAT)
+    assert await world.nearest(3) == "p3"
+
+
+async def test_where_memory_is_tight_it_is_the_small_one(world: World) -> None:
+    world.keep(IndexLimits(FLAT_MOST, 10**6, index_bytes(Kind.HNSW, MANY, DIMS) - 1))
+    world.add(0, MANY)
+    await world.until(lambda: world.kind is not Kind.FLAT)
+    assert world.kind is Kind.IVF_PQ
+    assert world.partitions.index_bytes == {Kind.HNSW: 0, Kind.IVF_PQ: index_bytes(Kind.IVF_PQ, MANY, DIMS)}
+
+
+async def test_what_comes_and_goes_while_an_index_is_built_is_not_lost_and_reads_go_on(world: World) -> None:
+    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
+    world.go_on.clear()
+    world.add(0, MANY)
+    await world.until(lambda: bool(world.builds))
+    world.remove(0, 200)
+    # Into slots that became free, and behind.
+    world.add(MANY, MANY + 300)
+    assert await world.nearest(1000) == "p1000"
+    assert await world.nearest(MANY + 299) == f"p{MANY + 299}"
+    world.go_on.set()
+    await world.until(lambda: world.kind is Kind.HNSW)
+    # At once, and when they are in the index too.
+    for _ in range(2):
+        for seed in range(MANY, MANY + 300, 23):
+            assert await world.nearest(seed) == f"p{seed}"
+        for seed in range(0, 200, 13):
+            assert await world.nearest(seed) != f"p{seed}"
+        await world.filled()
+
+
+async def test_new_entries_are_found_at_once_and_go_into_the_index(world: World) -> None:
+    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
+    world.add(0, MANY)
+    await world.until(lambda: world.kind is Kind.HNSW)
+    world.add(MANY, MANY + 50)
+    assert await world.nearest(MANY + 49) == f"p{MANY + 49}"
+    await world.filled()
+    assert await world.nearest(MANY + 49) == f"p{MANY + 49}"
+    assert world.builds == [Kind.HNSW]
+
+
+async def test_a_quarter_of_tombstones_is_built_anew(world: World) -> None:
+    upkeep = world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
+    world.add(0, 4000)
+    await world.until(lambda: world.kind is Kind.HNSW)
+    before = world.partitions.index_bytes[Kind.HNSW]
+    world.remove(0, 1100)
+    await world.until(lambda: upkeep.builds == 2)
+    assert world.partitions.index_bytes[Kind.HNSW] < before
+    for seed in range(1100, 4000, 290):
+        assert await world.nearest(seed) == f"p{seed}"
+
+
+async def test_an_index_that_cannot_be_built_is_tried_again(world: World) -> None:
+    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
+    world.fails = 2
+    world.add(0, MANY)
+    await world.until(lambda: world.kind is Kind.HNSW)
+    assert len(world.builds) == 3
+    assert await world.nearest(5) == "p5"
+
+
+async def test_a_partition_that_is_being_filled_is_waited_for(world: World) -> None:
+    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
+    for first in range(0, 6000, 500):
+        world.add(first, first + 500)
+        await asyncio.sleep(0.006)
+    await world.until(lambda: world.kind is Kind.HNSW)
+    await world.filled()
+    assert len(world.builds) < 6
+
+
+async def test_a_partition_that_vanishes_while_its_index_is_built_leaves_nothing(world: World) -> None:
+    upkeep = world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
+    world.go_on.clear()
+    world.add(0, MANY)
+    await world.until(lambda: bool(world.builds))
+    world.remove(0, MANY)
+    world.add(0, 3)
+    world.go_on.set()
+    await world.until(lambda: upkeep.builds == 1)
+    assert (world.kind, sum(world.partitions.index_bytes.values())) == (Kind.FLAT, 0)
+    assert await world.nearest(2) == "p2"
+
+
+async def test_rows_that_nobody_needs_go_when_nobody_searches(world: World) -> None:
+    world.keep(IndexLimits(10**5, 10**6, ROOM))
+    world.add(0, 9000)
+    for seed in range(9000):
+        if seed % 100:
+            world.remove(seed, seed + 1)
+    await world.until(lambda: world.partitions.large == {})
+    assert await world.nearest(8900) == "p8900"
+
+
+@pytest.mark.parametrize("kind", [Kind.HNSW, Kind.IVF_PQ])
+async def test_h5_searching_an_index_while_entries_come_and_go_is_clean(world: World, kind: Kind) -> None:
+    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM if kind is Kind.HNSW else 0))
+    world.add(0, MANY)
+    await world.until(lambda: world.kind is kind)
+    draw, gone = random.Random(5), set[int]()
+
+    async def change() -> None:
+        # Enough for a quarter of tombstones: it is built anew meanwhile.
+        for turn in range(2500):
+            seed = draw.randrange(500, MANY)
+            if seed in gone:
+                world.add(seed, seed + 1)
+                gone.remove(seed)
+            elif len(gone) < 200:
+                world.remove(seed, seed + 1)
+                gone.add(seed)
+            if turn % 5 == 0:
+                await asyncio.sleep(0)
+
+    async def search() -> None:
+        while not changing.done():
+            await asyncio.sleep(0)
+            seed = draw.randrange(500)
+            found = await world.searching.nearest(b"p", unit(seed), 5)
+            assert found[0].entry == f"p{seed}"
+            assert len({each.entry for each in found}) == len(found) == 5
+            for each in found:
+                assert int(each.entry[1:]) not in gone
+                assert each.similarity == pytest.approx(float(unit(int(each.entry[1:])) @ unit(seed)), abs=1e-5)
+
+    async with asyncio.TaskGroup() as group:
+        changing = group.create_task(change())
+        for _ in range(4):
+            group.create_task(search())
+    await world.filled()
+    for seed in sorted(set(range(MANY)) - gone)[::97]:
+        assert await world.nearest(seed) == f"p{seed}"
