@@ -8,7 +8,7 @@ from collections.abc import Iterable, Set
 
 import structlog
 
-from services.router.core.fleet import Fleet
+from services.router.core.fleet import PAUSE_S, Fleet
 from services.router.core.ledger import Ledger
 from services.router.core.pool import Pool
 from services.router.core.strategy import Strategy
@@ -125,10 +125,13 @@ class Registry:
         await self._adopt(workers)
 
     async def run(self) -> None:
-        """Looks again and again until cancelled."""
+        """Looks again and again until cancelled. A look at very many workers takes a part of the interval, never all."""
+        pause_s = self._poll_s
         while True:
-            await asyncio.sleep(self._poll_s)
+            await asyncio.sleep(pause_s)
+            began = self._clock.monotonic()
             await self.refresh()
+            pause_s = max(self._poll_s / 4, self._poll_s - (self._clock.monotonic() - began))
 
     async def _ask(self) -> None:
         """Keeps the workers that answer."""
@@ -147,7 +150,7 @@ class Registry:
         before, now_ids = self._workers, {worker.id for worker in workers}
         self._ledger.age(self._now_ms())
         for _ in self._fleet.adopting(workers):
-            await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE_S)
         self._workers = {worker.id: worker for worker in workers}
         # Whoever was found silent and is silent still; what has been found meanwhile too.
         self._suspects = {
@@ -156,16 +159,21 @@ class Registry:
             if id_ in now_ids and self._workers[id_].reported_ms == said
         }
         self._fleet.close(set(self._suspects))
+        # Decisions are right from here on; the rest is books, each of them a few tenths of a millisecond for a thousand.
+        await asyncio.sleep(0)
         self._note_changes(before)
+        await asyncio.sleep(0)
         self._ledger.keep_only(now_ids)
         self._strategy.keep_only(self._fleet.models, now_ids)
         now = self._clock.monotonic()
         self._models_seen = {name: at for name, at in self._models_seen.items() if now - at < _MODEL_MEMORY_S}
         self._models_seen |= dict.fromkeys(self._fleet.models, now)
+        await asyncio.sleep(0)
         self._metrics.kv_full.set(sum(worker.kv_full for worker in workers))
         states = Counter(worker.state for worker in workers)
         for state in _STATES:
             self._metrics.workers.labels(state).set(states[state])
+        await asyncio.sleep(0)
 
     def _note_changes(self, before: dict[str, Worker]) -> None:
         for worker in self._workers.values():

@@ -10,7 +10,7 @@ from typing import Any
 import grpc.aio
 import structlog
 
-from services.router.core.fleet import PART
+from services.router.core.fleet import PART, PAUSE_S
 from services.router.core.queues import Lanes
 from services.router.core.worker import ServedModel, Worker, running_of
 from streamway.config.shared import SharedSettings
@@ -46,6 +46,8 @@ class LeaseSource:
         ids: list[str] = [id_.decode() for id_ in found]
         workers: list[Worker] = []
         for start in range(0, len(ids), PART):
+            if start:
+                await asyncio.sleep(PAUSE_S)
             part = ids[start : start + PART]
             # What is dispatched after this is not in the lengths that are asked for now.
             polled_ms = self._clock.unix() * 1000
