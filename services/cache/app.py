@@ -18,8 +18,10 @@ from services.cache.io.encoders import make_encoder
 from services.cache.io.encoding import Encoding
 from services.cache.io.judge import Judge
 from services.cache.io.likeness import Likeness
+from services.cache.io.persistence import StoreOptions
 from services.cache.io.search_thread import SearchThread
 from services.cache.io.searching import Searching
+from services.cache.io.stored_cache import StoredCache
 from services.cache.io.upkeep import Upkeep
 from services.cache.metrics import CacheMetrics
 from services.cache.servicer import CacheServicer
@@ -61,9 +63,7 @@ class CacheApp:
         self._cache = ExactCache(entries, limits, clock.monotonic)
         self._provider = tracing.configure("cache", shared.traces)
         self._answers = Answers(self._cache, self._scope)
-        servicer = CacheServicer(
-            self._answers, self._cache, CacheMetrics(registry, self._cache, self._answers), clock.monotonic
-        )
+        servicer = CacheServicer(self._answers, CacheMetrics(registry, self._cache, self._answers), clock.monotonic)
         self._server = MeshServer(
             settings.host,
             settings.port,
@@ -79,6 +79,7 @@ class CacheApp:
         self._search_thread = SearchThread()
         self._valkey: Valkey | None = None
         self._lease: Lease | None = None
+        self._stored: StoredCache | None = None
 
     @property
     def address(self) -> str:
@@ -90,6 +91,8 @@ class CacheApp:
         self._valkey = await connect(self._shared.valkey_url.get_secret_value())
         if self._encoder is not None:
             await self._compare_with(self._encoder)
+        if self._settings.store_limit_bytes:
+            await self._keep_in_store()
         await self._server.start()
         await self._operations.start()
         self._lease = Lease(
@@ -105,6 +108,8 @@ class CacheApp:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep(), name="sweep")
             group.create_task(self._tenants.run(), name="tenants")
+            if self._stored is not None:
+                group.create_task(self._stored.failed(), name="store")
             if self._lease is not None:
                 group.create_task(self._lease.hold(), name="lease")
 
@@ -115,6 +120,8 @@ class CacheApp:
         if self._lease is not None:
             await self._lease.release()
         await self._server.stop(self._settings.drain_grace_s)
+        if self._stored is not None:
+            await self._stored.settle(self._settings.drain_grace_s)
 
     async def close(self) -> None:
         """Releases everything."""
@@ -142,10 +149,17 @@ class CacheApp:
             Judge(encoding, settings.semantic_same_answer),
             settings.semantic_options,
             self._cache.text,
-            lambda tenant, entry: self._cache.invalidate(tenant, entry=entry),
+            self._answers.evict,
             timeout_s=settings.encoder_timeout_s,
         )
         self._answers.likeness = likeness
+
+    async def _keep_in_store(self) -> None:
+        settings = self._settings
+        options = StoreOptions(settings.store_limit_bytes, settings.store_wait_s, settings.most_ttl_s)
+        url = self._shared.valkey_url.get_secret_value()
+        self._stored = StoredCache(url, self._clock, options, self._cache, self._answers, self._scope)
+        await self._stored.start()
 
     def _entry_removed(self, entry_id: str) -> None:
         self._answers.forget(entry_id)
@@ -155,3 +169,5 @@ class CacheApp:
             await asyncio.sleep(self._settings.sweep_interval_s)
             if removed := self._cache.sweep():
                 _log.debug("expired_entries_removed", count=removed)
+            if self._answers.persistence is not None:
+                await self._answers.persistence.sweep()

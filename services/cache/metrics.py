@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from services.cache.core.store import ExactCache
 from services.cache.io.answers import Answers
 from services.cache.io.likeness import Likeness
+from services.cache.io.persistence import Persistence
 
 
 class CacheMetrics(Collector):
@@ -41,8 +42,34 @@ class CacheMetrics(Collector):
         yield GaugeMetricFamily("streamway_cache_entries", "Entries now.", value=stats.entries)
         yield GaugeMetricFamily("streamway_cache_bytes", "Bytes of all entries.", value=stats.bytes)
         yield GaugeMetricFamily("streamway_cache_limit_bytes", "Most bytes they may have.", value=stats.limit_bytes)
+        if self._answers.persistence is not None:
+            yield from _store(self._answers.persistence)
         if self._answers.likeness is not None:
             yield from _likeness(self._answers.likeness)
+
+
+def _store(persistence: Persistence) -> Iterator[Metric]:
+    tally, known = persistence.tally, persistence.known
+    writes = CounterMetricFamily(
+        "streamway_cache_store_writes", "Entries for Valkey, by what became of them.", labels=["outcome"]
+    )
+    writes.add_metric(["kept"], tally.kept)
+    writes.add_metric(["dropped"], tally.dropped)
+    writes.add_metric(["refused"], tally.refused)
+    yield writes
+    reads = CounterMetricFamily(
+        "streamway_cache_store_reads", "Lookups that went to Valkey, by what came of it.", labels=["outcome"]
+    )
+    reads.add_metric(["found"], tally.read)
+    reads.add_metric(["late"], tally.late)
+    yield reads
+    yield CounterMetricFamily("streamway_cache_store_damaged", "Values that no cache wrote.", value=tally.damaged)
+    yield CounterMetricFamily("streamway_cache_store_trimmed", "Entries removed to make room.", value=tally.trimmed)
+    yield CounterMetricFamily(
+        "streamway_cache_store_rebuilds", "Times that everything was read, as after a gap.", value=tally.rebuilt
+    )
+    yield GaugeMetricFamily("streamway_cache_store_entries", "Entries in Valkey that are known.", value=len(known))
+    yield GaugeMetricFamily("streamway_cache_store_bytes", "Bytes of them.", value=known.size_bytes)
 
 
 def _likeness(likeness: Likeness) -> Iterator[Metric]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from services.cache.core.query import Query
-from services.cache.core.store import ExactCache
+from services.cache.core.target import Target
 from services.cache.io.answers import Answers
 from services.cache.io.replies import Replies
 from services.cache.metrics import CacheMetrics
@@ -25,9 +25,8 @@ _PIECE: Final = 50
 class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
     """Serves one cache."""
 
-    def __init__(self, answers: Answers, cache: ExactCache, metrics: CacheMetrics, clock: Callable[[], float]) -> None:
+    def __init__(self, answers: Answers, metrics: CacheMetrics, clock: Callable[[], float]) -> None:
         self._answers = answers
-        self._cache = cache
         self._metrics = metrics
         self._now = clock
 
@@ -42,18 +41,17 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
 
     async def Lookup(self, request: cache_pb2.LookupRequest, context: Any) -> cache_pb2.LookupResponse:  # noqa: N802
         found = self._lookup(caller(), request)
-        return await self._answers.lookup_alike(found) if isinstance(found, Query) else found
+        return await self._answers.lookup_further(found) if isinstance(found, Query) else found
 
     async def Store(self, request: cache_pb2.StoreRequest, context: Any) -> cache_pb2.StoreResponse:  # noqa: N802
         return self._store(caller(), request)
 
     async def Invalidate(self, request: cache_pb2.InvalidateRequest, context: Any) -> cache_pb2.InvalidateResponse:  # noqa: N802
-        target = request.WhichOneof("target")
-        if target is None or not getattr(request, target):
-            raise InvalidArgument("target", "set one of entry, model and all")
-        removed = self._cache.invalidate(
-            caller().tenant_for(request.tenant), entry=request.entry, model=request.model, everything=request.all
-        )
+        tenant = caller().tenant_for(request.tenant)
+        kind = request.WhichOneof("target")
+        if kind is None or not getattr(request, kind):
+            raise InvalidArgument("target", "set one of entry, model, tag and all")
+        removed = await self._answers.invalidate(tenant, request.entry if kind == "entry" else _target(request))
         return cache_pb2.InvalidateResponse(removed=removed)
 
     async def Feedback(self, request: cache_pb2.FeedbackRequest, context: Any) -> cache_pb2.FeedbackResponse:  # noqa: N802
@@ -94,7 +92,7 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
             replies.end()
 
     async def _reply_alike(self, id_: int, query: Query, replies: Replies) -> None:
-        replies.add(cache_pb2.ExchangeReply(id=id_, lookup=await self._answers.lookup_alike(query)))
+        replies.add(cache_pb2.ExchangeReply(id=id_, lookup=await self._answers.lookup_further(query)))
 
     def _reply(self, who: Identity, call: cache_pb2.ExchangeCall) -> cache_pb2.ExchangeReply | Query:
         """One reply, or what the semantic level is asked first; a bad call fails alone, not the stream of all others."""
@@ -119,3 +117,9 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
         if not request.model:
             raise InvalidArgument("request.model", "is required")
         return who.tenant_for(request.tenant)
+
+
+def _target(request: cache_pb2.InvalidateRequest) -> Target:
+    if request.model:
+        return Target("purged_model", request.model)
+    return Target("purged_tag", request.tag) if request.tag else Target("purged_all")

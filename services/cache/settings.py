@@ -41,6 +41,15 @@ class CacheSettings(ServiceSettings):
         ge=1024**2,
         description="Most bytes of one tenant's entries, so that none crowds out the rest; less where its buffered_bytes are.",
     )
+    store_limit_bytes: int = Field(
+        default=512 * 1024**2,
+        ge=0,
+        description="Most bytes of all entries in Valkey, where they outlive this process and other caches find them; a tenant"
+        " has the share that it has of the memory. The same at all caches. 0: nothing is kept there.",
+    )
+    store_wait_s: float = Field(
+        default=0.01, gt=0, le=1, description="Seconds a lookup waits for an entry that is in Valkey and not in memory."
+    )
     answer_limit_bytes: int = Field(
         default=1024**2, ge=1024, le=1024**2, description="Largest answer that is kept, in bytes."
     )

@@ -35,6 +35,10 @@ class ValkeyServer:
     def restart(self) -> None:
         """Another process in its place: without an append-only file it knows nothing."""
         self.stop()
+        self.start()
+
+    def start(self) -> None:
+        """Another process after `stop`."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         self._wait()
 

@@ -13,6 +13,7 @@ from streamway.cachekey.canonical import encode
 from streamway.cachekey.key import VERSION
 
 _CONTEXT: Final = b"context"
+_PARTITION: Final = b"partition"
 
 
 def question_of(form: dict[str, Any]) -> str:
@@ -35,10 +36,14 @@ def context_of(form: dict[str, Any]) -> dict[str, Any]:
     return {**form, "messages": [*before, rest]}
 
 
-def context_key(tenant: str, model: str, encoder: str, form: dict[str, Any]) -> bytes:
-    """32 bytes: the partition of a request that has a question. `encoder` names the vectors it is compared by.
-
-    Raises NotCanonical.
-    """
-    told = encode(tenant) + encode(model) + encode(encoder) + encode(context_of(form))
+def context_key(tenant: str, model: str, form: dict[str, Any]) -> bytes:
+    """32 bytes: what a question is asked in, of a request that has one. Raises NotCanonical."""
+    told = encode(tenant) + encode(model) + encode(context_of(form))
     return hashlib.blake2b(VERSION + _CONTEXT + told, digest_size=32).digest()
+
+
+def partition_key(context: bytes, encoder: str) -> bytes:
+    """32 bytes: where the vectors of a context are that `encoder` made. Apart from the context, so that a stored one outlives
+    an encoder.
+    """
+    return hashlib.blake2b(VERSION + _PARTITION + context + encode(encoder), digest_size=32).digest()

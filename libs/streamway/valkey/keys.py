@@ -141,6 +141,36 @@ def lease_index(kind: str) -> str:
     return f"sw:{kind}s"
 
 
-def cache_entry(partition: str, key: str) -> str:
-    """Hash of one cache entry."""
-    return f"sw:cache:{{{partition}}}:{key}"
+def cache_entry(tenant: str, entry: str) -> str:
+    """String: one answer of the cache, with all that finds it."""
+    return f"sw:cache:{{{tenant}}}:{entry}"
+
+
+def cache_rows(tenant: str) -> str:
+    """Hash: what is known of each of a tenant's cache entries, by entry; `#` is the bytes of them all."""
+    return f"sw:cacherows:{{{tenant}}}"
+
+
+def cache_used(tenant: str) -> str:
+    """Sorted set of a tenant's cache entries by the Unix millisecond of their last known use."""
+    return f"sw:cacheused:{{{tenant}}}"
+
+
+def cache_standing(tenant: str) -> str:
+    """String: what the semantic level has learned of a tenant."""
+    return f"sw:cachestanding:{{{tenant}}}"
+
+
+def cache_tenants() -> str:
+    """Sorted set of the tenants that have something in the cache, by the Unix millisecond until which."""
+    return "sw:cache-tenants"
+
+
+def cache_changes() -> str:
+    """Stream of what changes in the cache; ids are `n-0`, each one more than the last, so that a gap shows."""
+    return "sw:cache-changes"
+
+
+def cache_sweep() -> str:
+    """String that keeps two caches from clearing what has expired at the same time."""
+    return "sw:cache-sweep"

@@ -164,6 +164,7 @@ class Link:
         self._session: LinkSession | None = None
         self._arrived = asyncio.Event()
         self._listeners: list[LinkListener] = []
+        self._ended = False
         # At the last look: when the connection was heard, and how long it had been silent.
         self._looked = (0.0, 0.0)
 
@@ -212,6 +213,9 @@ class Link:
             listener.connected(session)
         try:
             await asyncio.shield(session.closed)
+        except asyncio.CancelledError:
+            self._ended = True
+            raise
         finally:
             session.abort()
 
@@ -223,7 +227,8 @@ class Link:
         self._arrived.clear()
         for listener in self._listeners:
             listener.lost()
-        _log.warning("link_lost")
+        if not self._ended:
+            _log.warning("link_lost")
 
     async def _connect(self) -> LinkSession | None:
         """None when the store can't be reached or is not ready."""

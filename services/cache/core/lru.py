@@ -21,7 +21,12 @@ JITTER: Final = 0.1
 
 @dataclass(slots=True)
 class Entry:
-    """One stored answer. `body` is opaque here; times are monotonic seconds; `extra_bytes` are what it takes elsewhere."""
+    """One stored answer. `body` is opaque here; times are monotonic seconds; `extra_bytes` are what it takes elsewhere.
+
+    `kept_at` is when the store said that it has it, None before; `touched_at` when it was last told of a use; `revoked`: it must
+    not have it. `cost` is what making it took,
+    in tokens; `tags` and `folded` are what else it is found by.
+    """
 
     id: str
     tenant: str
@@ -31,6 +36,12 @@ class Entry:
     stored_at: float
     expires_at: float
     extra_bytes: int = 0
+    cost: float = 1.0
+    tags: tuple[str, ...] = ()
+    folded: bytes = b""
+    kept_at: float | None = None
+    touched_at: float = 0.0
+    revoked: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -99,17 +110,31 @@ class LruCache:
         return self._used(entry, now) if entry is not None else None
 
     def put(
-        self, tenant: str, key: bytes, model: str, body: bytes, ttl_s: float, now: float, *, extra_bytes: int = 0
+        self,
+        tenant: str,
+        key: bytes,
+        model: str,
+        body: bytes,
+        ttl_s: float,
+        now: float,
+        *,
+        extra_bytes: int = 0,
+        cost: float = 1.0,
     ) -> tuple[Entry, list[Entry]]:
         """Stores an answer in place of an older one of the same key; gives it and what was evicted for it.
 
         The caller has made sure that one entry fits the limits.
         """
+        lives_s = ttl_s * (1 - JITTER + 2 * JITTER * self._draw())
+        entry = Entry(self._new_id(), tenant, key, model, body, now, now + lives_s, extra_bytes, cost)
+        return entry, self.adopt(entry)
+
+    def adopt(self, entry: Entry) -> list[Entry]:
+        """Takes an entry that was made elsewhere, or before; gives what was evicted for it."""
+        tenant, key = entry.tenant, entry.key
         old = self._all.get((tenant, key))
         if old is not None:
             self._remove(old)
-        lives_s = ttl_s * (1 - JITTER + 2 * JITTER * self._draw())
-        entry = Entry(self._new_id(), tenant, key, model, body, now, now + lives_s, extra_bytes)
         partition = self._tenants.setdefault(tenant, Partition())
         self._all[tenant, key] = partition.entries[key] = self._by_id[entry.id] = entry
         self.size_bytes += entry.size_bytes
@@ -121,7 +146,13 @@ class LruCache:
             evicted.append(self._remove(next(iter(partition.entries.values()))))
         while self.size_bytes > self.limit_bytes and len(self._all) > 1:
             evicted.append(self._remove(next(iter(self._all.values()))))
-        return entry, evicted
+        return evicted
+
+    def has_room(self, tenant: str, size_bytes: int) -> bool:
+        """So much more of a tenant would push nothing out."""
+        return self.size_bytes + size_bytes <= self.limit_bytes and self.partition(tenant)[
+            1
+        ] + size_bytes <= self.tenant_limit_bytes(tenant)
 
     def remove(self, tenant: str, entry_id: str) -> bool:
         """Removes one entry; False for an unknown id, and for another tenant's just the same."""
@@ -140,13 +171,17 @@ class LruCache:
         """The tenant has an entry of this id."""
         return self.peek(tenant, entry_id) is not None
 
-    def remove_model(self, tenant: str, model: str | None) -> int:
-        """Removes a tenant's entries of one model, of all with None; gives their number."""
+    def all(self) -> list[Entry]:
+        """What there is now."""
+        return list(self._by_id.values())
+
+    def remove_where(self, tenant: str, which: Callable[[Entry], bool]) -> list[Entry]:
+        """Removes those of a tenant that `which` says; gives them."""
         partition = self._tenants.get(tenant)
-        doomed = [e for e in partition.entries.values() if model is None or e.model == model] if partition else []
+        doomed = [entry for entry in partition.entries.values() if which(entry)] if partition else []
         for entry in doomed:
             self._remove(entry)
-        return len(doomed)
+        return doomed
 
     def sweep(self, now: float) -> int:
         """Removes what has expired; gives the number. Costs nothing for what has not."""

@@ -56,6 +56,7 @@ class Query:
         """The words of the last turn; empty where there is nothing to compare."""
         return question_of(self.form)
 
-    def partition(self, encoder: str) -> bytes:
-        """What it is asked in."""
-        return context_key(self.tenant, self.model, encoder, self.form)
+    @property
+    def context(self) -> bytes:
+        """What it is asked in; only for one that has a question."""
+        return context_key(self.tenant, self.model, self.form)

@@ -34,6 +34,10 @@ class Recent(Generic[K, V]):
             self._values.popitem(last=False)
         return value
 
+    def items(self) -> list[tuple[K, V]]:
+        """All, the longest unused first. No use of any."""
+        return list(self._values.items())
+
     def pop(self, key: K) -> V | None:
         """Takes a value out."""
         return self._values.pop(key, None)

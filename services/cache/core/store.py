@@ -65,23 +65,24 @@ class ExactCache:
             self.count(tenant, "bypassed")
         return query
 
-    def get(self, query: Query) -> cache_pb2.CachedAnswer | None:
-        """The answer to the same request."""
-        now = self._now()
-        entry = self._entries.get(query.tenant, query.key, now)
-        return _given(entry, now, 1.0) if entry is not None else None
+    def get(self, query: Query) -> Entry | None:
+        """The entry of the same request."""
+        return self._entries.get(query.tenant, query.key, self._now())
 
-    def get_entry(self, query: Query, entry_id: str, similarity: float) -> cache_pb2.CachedAnswer | None:
-        """The answer to a question that was found to be the same; None where it has gone meanwhile."""
-        now = self._now()
-        entry = self._entries.get_by_id(query.tenant, entry_id, now)
-        return _given(entry, now, similarity) if entry is not None else None
+    def get_entry(self, query: Query, entry_id: str) -> Entry | None:
+        """That of a question that was found to be the same; None where it has gone meanwhile."""
+        return self._entries.get_by_id(query.tenant, entry_id, self._now())
+
+    def answer(self, entry: Entry, similarity: float = 1.0) -> cache_pb2.CachedAnswer:
+        """What an entry says."""
+        return _given(entry, self._now(), similarity)
 
     def put(
         self, query: Query, events: Sequence[common_pb2.Event], ttl_s: float, extra_bytes: int = 0
     ) -> Entry | StoreRefusal:
         """Keeps a whole answer, or says why not. `extra_bytes` is what it takes elsewhere."""
-        body = _answer(query.model, events).SerializeToString(deterministic=True)
+        answer = _answer(query.model, events)
+        body = answer.SerializeToString(deterministic=True)
         refusal = refuses_store(
             events, len(body), min(self._limits.answer_bytes, self._entries.tenant_limit_bytes(query.tenant))
         )
@@ -89,20 +90,21 @@ class ExactCache:
             return refusal
         lives_s = min(ttl_s, self._limits.most_ttl_s) if ttl_s > 0 else self._limits.ttl_s
         entry, evicted = self._entries.put(
-            query.tenant, query.key, query.model, body, lives_s, self._now(), extra_bytes=extra_bytes
+            *(query.tenant, query.key, query.model, body, lives_s, self._now()),
+            extra_bytes=extra_bytes,
+            cost=_cost(answer),
         )
         self.count(query.tenant, "stored")
-        for old in evicted:
-            self.count(old.tenant, "evicted")
+        self._evicted(evicted)
         return entry
 
-    def invalidate(self, tenant: str, *, entry: str = "", model: str = "", everything: bool = False) -> int:
-        """Removes one entry, those of a model, or all of a tenant's; gives their number."""
-        if entry:
-            return int(self._entries.remove(tenant, entry))
-        if model or everything:
-            return self._entries.remove_model(tenant, None if everything else model)
-        return 0
+    def adopt(self, entry: Entry) -> bool:
+        """Takes an entry from the store, unless there is one of its key, or it has expired."""
+        now = self._now()
+        if entry.expires_at <= now or self._entries.get(entry.tenant, entry.key, now) is not None:
+            return False
+        self._evicted(self._entries.adopt(entry))
+        return True
 
     def text(self, tenant: str, entry_id: str) -> str | None:
         """The text of an entry's answer; None for one that has gone. Does not count as use."""
@@ -139,6 +141,10 @@ class ExactCache:
             evicted=counters.evicted,
         )
 
+    def _evicted(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.count(entry.tenant, "evicted")
+
     def count(self, tenant: str, what: str) -> None:
         """Adds one to a counter of `Counters`, in the sum and for the tenant."""
         counters = self._tenants.get(tenant)
@@ -152,6 +158,11 @@ class ExactCache:
 def text_of(events: Iterable[common_pb2.Event]) -> str:
     """The text of an answer with one choice."""
     return "".join(event.token.text for event in events if event.WhichOneof("event") == "token")
+
+
+def _cost(answer: cache_pb2.CachedAnswer) -> float:
+    """What making it took, in tokens of prompt: one that is made takes about four times as long as one that is read."""
+    return max(1.0, answer.usage.prompt_tokens + 4.0 * (answer.usage.completion_tokens or len(answer.events)))
 
 
 def _answer(model: str, events: Sequence[common_pb2.Event]) -> cache_pb2.CachedAnswer:
@@ -172,6 +183,6 @@ def _given(entry: Entry, now: float, similarity: float) -> cache_pb2.CachedAnswe
     answer = cache_pb2.CachedAnswer()
     answer.ParseFromString(entry.body)
     answer.entry = entry.id
-    answer.age_s = int(now - entry.stored_at)
+    answer.age_s = max(0, int(now - entry.stored_at))
     answer.similarity = similarity
     return answer

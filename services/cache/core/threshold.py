@@ -97,6 +97,18 @@ class PooledThreshold:
         """Those that count, the oldest first: what a verifier learns from."""
         return tuple(self._labels)
 
+    @property
+    def requests(self) -> int:
+        """Those counted by `request`."""
+        return self._requests
+
+    def restore(self, value: float, source: Source, bound: float | None, requests: int, labels: list[Label]) -> None:
+        """Goes on where another one was. A budget that is stricter now shows at the next search."""
+        self._labels.clear()
+        self._labels.extend(labels)
+        self._requests = requests
+        self._threshold = Threshold(value, source, bound, len(self._labels))
+
     def add(self, label: Label) -> None:
         """Takes a comparison."""
         if not 0 < label.share <= 1 or not math.isfinite(label.similarity):

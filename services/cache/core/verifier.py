@@ -103,6 +103,18 @@ class FeatureVerifier:
                 doubted[place].probability = float(each)
         return True
 
+    def learned(self) -> tuple[list[float], list[float], list[float]] | None:
+        """Weights, mean and scale, for `restore`; None while untrained."""
+        if self._weights is None:
+            return None
+        return self._weights.tolist(), self._mean.tolist(), self._scale.tolist()
+
+    def restore(self, weights: list[float], mean: list[float], scale: list[float]) -> None:
+        """Becomes what another one was. Raises ValueError for other features than these."""
+        if (len(weights), len(mean), len(scale)) != (len(NAMES) + 1, len(NAMES), len(NAMES)):
+            raise ValueError(f"a verifier of {len(mean)} features")
+        self._weights, self._mean, self._scale = np.array(weights), np.array(mean), np.array(scale)
+
     def estimate(self, pair: Pair) -> float | None:
         """The probability that the stored answer is right; None while untrained."""
         return self.estimate_of(features(pair.asked, pair.stored, pair.similarity, pair.doubts))

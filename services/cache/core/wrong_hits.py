@@ -71,6 +71,15 @@ class WrongHits:
         """The entry is gone for another reason."""
         self._records.pop(entry, None)
 
+    def records(self) -> tuple[dict[str, tuple[float, list[bytes]]], list[tuple[bytes, bytes]]]:
+        """Floor and questions by entry, and the denied pairs: for `restore`."""
+        return {entry: (each.floor, each.asked) for entry, each in self._records.items()}, list(self._denied)
+
+    def restore(self, floors: dict[str, tuple[float, list[bytes]]], denied: list[tuple[bytes, bytes]]) -> None:
+        """Becomes what another one was."""
+        self._records = OrderedDict((entry, _Record(floor, list(asked))) for entry, (floor, asked) in floors.items())
+        self._denied = OrderedDict.fromkeys(denied)
+
     def _deny(self, asked: bytes, stored: bytes) -> None:
         self._denied[_pair(asked, stored)] = None
         self._denied.move_to_end(_pair(asked, stored))

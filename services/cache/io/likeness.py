@@ -20,6 +20,7 @@ from services.cache.core.decide import (
 )
 from services.cache.core.query import Query
 from services.cache.core.recent import Recent
+from services.cache.core.records import Alike, Change
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.partitions import Partitions, cost_bytes
 from services.cache.core.semantic.standing import Standing, Standings
@@ -31,6 +32,7 @@ from services.cache.io.encoding import Encoding
 from services.cache.io.judge import Judge
 from services.cache.io.searching import Searching
 from services.cache.io.verifying import ask
+from streamway.cachekey import partition_key
 
 _log = structlog.get_logger("cache")
 
@@ -80,6 +82,8 @@ class Likeness:
         self._evict = evict
         self._timeout_s = timeout_s
         self._partitions = searching.partitions
+        # Other caches are told of wrong answers, once there is a way to them.
+        self.tell: Callable[[Change], None] = _nobody
         self._standings = Standings(options)
         self._vectors: Recent[str, Vector] = Recent(_REMEMBERED)
         self._texts: Recent[str, Text] = Recent(_REMEMBERED)
@@ -127,7 +131,7 @@ class Likeness:
         question = query.question
         if unsuited(question) or (vector := await self._vector(question)) is None:
             return None
-        near = await self._searching.nearest(query.partition(self._encoding.name), vector, MOST_CANDIDATES)
+        near = await self._searching.nearest(partition_key(query.context, self._encoding.name), vector, MOST_CANDIDATES)
         candidates = [
             Candidate(each.entry, _key(each.question), self._text(each.question), each.similarity) for each in near
         ]
@@ -135,12 +139,31 @@ class Likeness:
         standing = self._standings.of(query.tenant)
         return await self._with_opinions(candidates, asked, standing)
 
-    async def add(self, query: Query, entry: str, alive: Callable[[], bool]) -> None:
-        """Makes an entry findable that `cost_bytes` counted, if it is still there once its vector is."""
-        question = query.question
-        vector = await self._vector(question)
-        if vector is not None and alive():
-            self._partitions.add(query.partition(self._encoding.name), entry, question, vector)
+    async def add(self, query: Query, entry: str, alive: Callable[[], bool]) -> Alike | None:
+        """Makes an entry findable that `cost_bytes` counted, if it is there once its vector is; gives what is to be kept."""
+        return await self.remake(Alike(query.context, query.question, "", b""), entry, alive)
+
+    async def remake(self, alike: Alike, entry: str, alive: Callable[[], bool]) -> Alike | None:
+        """The same for an entry whose vector another encoder made, or none."""
+        vector = await self._vector(alike.question)
+        if vector is None or not alive():
+            return None
+        name = self._encoding.name
+        self._partitions.add(partition_key(alike.context, name), entry, alike.question, vector)
+        return Alike(alike.context, alike.question, name, vector.astype("<f4").tobytes())
+
+    def cost_of(self, alike: Alike) -> int:
+        """See `Findable`."""
+        return 0 if unsuited(alike.question) else cost_bytes(alike.question, self._encoding.dims)
+
+    def adopt(self, entry: str, alike: Alike) -> bool:
+        """See `Findable`."""
+        name = self._encoding.name
+        vector = alike.vector_of(name)
+        if vector is None or len(vector) != self._encoding.dims:
+            return False
+        self._partitions.add(partition_key(alike.context, name), entry, alike.question, vector)
+        return True
 
     async def learn(self, query: Query, fresh: str) -> None:
         """Compares a fresh answer with those that it was drawn for."""
@@ -172,13 +195,20 @@ class Likeness:
         self._wrong(tenant, entry, served[0], _key(question), served[1])
         return True
 
+    def heard(self, change: Change) -> None:
+        """Another cache has found that an entry was a wrong answer, and removes it where that follows."""
+        if len(change.ids) == 1 and len(change.keys) == 2:
+            asked, stored = change.keys
+            self._standings.of(change.tenant).wrong_hits.report(change.ids[0], asked, stored, change.similarity)
+
     def forget(self, entry: str) -> None:
         """The entry is gone."""
         self._partitions.remove(entry)
         self._served.pop(entry)
 
     def _wrong(self, tenant: str, entry: str, asked: bytes, stored: bytes, similarity: float) -> None:
-        follows = self._standings.of(tenant).wrong_hits.report(entry, asked, stored, similarity)
+        follows = self._standings.of(tenant).wrong(entry, asked, stored, similarity)
+        self.tell(Change("wrong", tenant, (entry,), (asked, stored), similarity=similarity))
         _log.info("wrong_answer", entry=entry, floor=round(follows.floor, 4), evicted=follows.evict)
         if follows.evict:
             self._evict(tenant, entry)
@@ -205,6 +235,10 @@ class Likeness:
             if vector is not None:
                 self._vectors.put(question, vector)
         return vector
+
+
+def _nobody(_: Change) -> None:
+    """Where there are no others."""
 
 
 def _key(question: str) -> bytes:

@@ -13,7 +13,7 @@ from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold
 from services.cache.core.verifier import FeatureVerifier
 from services.cache.core.vetoes.chain import Chain
-from services.cache.core.wrong_hits import WrongHits
+from services.cache.core.wrong_hits import Consequence, WrongHits
 
 # Tenants beyond so many begin anew when they come back.
 _MOST_TENANTS: Final = 4096
@@ -41,17 +41,20 @@ class Standing:
         self._total = total
         self._chain = Chain(options.disabled)
         start = START_MULTILINGUAL if options.multilingual else START
-        self._pooled = PooledThreshold(Budget(wrong=options.budget, start=start))
+        self.pooled = PooledThreshold(Budget(wrong=options.budget, start=start))
         self._fixed = Threshold(options.threshold, "configured") if options.threshold is not None else None
         self._unlearned = 0
         self.wrong_hits = WrongHits()
         self.verifier = FeatureVerifier()
         self.ledger = Ledger()
+        # Something was learned that has not been saved; `urgent`: an answer was wrong.
+        self.unsaved = False
+        self.urgent = False
 
     @property
     def threshold(self) -> Threshold:
         """In force."""
-        return self._fixed or self._pooled.threshold
+        return self._fixed or self.pooled.threshold
 
     @property
     def policy(self) -> Policy:
@@ -68,7 +71,7 @@ class Standing:
 
     def decided(self, decision: Decision) -> None:
         """A question has been decided."""
-        self._pooled.request()
+        self.pooled.request()
         for ledger in (self.ledger, self._total):
             ledger.asked += 1
             ledger.hits += decision.outcome is Outcome.SERVE
@@ -80,19 +83,25 @@ class Standing:
         for ledger in (self.ledger, self._total):
             ledger.compared += 1
             ledger.wrong += not right
+        self.unsaved = True
         label = comparison.label(right)
         if label.row is not None:
             self._unlearned += 1
             if label.probability is None:
                 label.probability = self.verifier.estimate_of(label.row)
-        self._pooled.add(label)
+        self.pooled.add(label)
+
+    def wrong(self, entry: str, asked: bytes, stored: bytes, similarity: float) -> Consequence:
+        """An entry was the wrong answer: see `WrongHits.report`."""
+        self.unsaved = self.urgent = True
+        return self.wrong_hits.report(entry, asked, stored, similarity)
 
     def lesson(self) -> tuple[Label, ...] | None:
         """What a new verifier is to be made from, when there is enough that is new."""
         if self._unlearned < _FIT_EVERY:
             return None
         self._unlearned = 0
-        return self._pooled.labels
+        return self.pooled.labels
 
 
 class Standings:
@@ -110,3 +119,7 @@ class Standings:
     def known(self, tenant: str) -> Standing | None:
         """A tenant's, if it was here."""
         return self._tenants.get(tenant)
+
+    def unsaved(self) -> list[tuple[str, Standing]]:
+        """Those of whom something was learned since they were saved."""
+        return [(tenant, standing) for tenant, standing in self._tenants.items() if standing.unsaved]

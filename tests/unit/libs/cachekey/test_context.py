@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamway.cachekey import canonical_form, context_key, question_of
+from streamway.cachekey import canonical_form, context_key, partition_key, question_of
 from streamway.v1 import common_pb2
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -20,7 +20,7 @@ def form(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def key(*messages: dict[str, Any], tenant: str = "t", model: str = "m", encoder: str = "e", **more: Any) -> bytes:
-    return context_key(tenant, model, encoder, form(*messages, **more))
+    return partition_key(context_key(tenant, model, form(*messages, **more)), encoder)
 
 
 HERE = key(SYSTEM, ASKED)

@@ -78,7 +78,8 @@ def test_keys_of_one_owner_share_a_slot() -> None:
     assert keys.generation("g") == "sw:gen:{g}"
     assert keys.lease("worker", "a") == "sw:worker:{a}"
     assert keys.lease_index("worker") == "sw:workers"
-    assert keys.cache_entry("p", "k") == "sw:cache:{p}:k"
+    assert keys.cache_entry("t", "e") == "sw:cache:{t}:e"
+    assert keys.cache_rows("t") == "sw:cacherows:{t}"
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_entries_of_a_model_go_together() -> None:
     put(entries, "a", model="m1")
     put(entries, "b", model="m2")
     put(entries, "c", tenant="other", model="m1")
-    assert entries.remove_model("t", "m1") == 1
-    assert entries.remove_model("t", None) == 1
-    assert entries.remove_model("t", None) == 0
+    assert [e.key for e in entries.remove_where("t", lambda e: e.model == "m1")] == [b"a"]
+    assert [e.key for e in entries.remove_where("t", lambda _: True)] == [b"b"]
+    assert entries.remove_where("t", lambda _: True) == []
     assert len(entries) == 1

@@ -1,0 +1,74 @@
+"""What is known of a tenant goes through bytes and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from services.cache.core.features import NAMES
+from services.cache.core.labels import Label
+from services.cache.core.records import Damaged
+from services.cache.core.semantic.options import SemanticOptions
+from services.cache.core.semantic.saved import adopt_standing, pack_standing
+from services.cache.core.semantic.standing import Ledger, Standing
+
+OPTIONS = SemanticOptions(None, True, 0.01, 0.05, 0.3, False, ())
+
+
+def fresh() -> Standing:
+    return Standing(OPTIONS, Ledger())
+
+
+def learned() -> Standing:
+    standing = fresh()
+    draw = np.random.default_rng(1)
+    for number in range(400):
+        row = tuple(draw.random(len(NAMES)).tolist()) if number % 2 else None
+        standing.pooled.add(
+            Label(0.9 + 0.0002 * number, number % 3 > 0 or row is None, 0.5, row, beside=number % 5 == 0)
+        )
+    for _ in range(400):
+        standing.pooled.request()
+    standing.wrong("entry", b"asked", b"stored", 0.95)
+    for asked in (b"one", b"two"):
+        standing.wrong("evicted", asked, b"stored", 0.9)
+    assert standing.verifier.fit(standing.pooled.labels)
+    standing.ledger.asked, standing.ledger.hits = 9, 4
+    standing.ledger.refused["numbers"] = 2
+    return standing
+
+
+def test_a_standing_goes_on_where_it_was() -> None:
+    before, after = learned(), fresh()
+    adopt_standing(after, pack_standing(before, "e5"), "e5")
+    assert after.threshold == before.threshold
+    assert after.pooled.curve() == before.pooled.curve()
+    assert after.wrong_hits.floor("entry") == before.wrong_hits.floor("entry")
+    assert after.wrong_hits.is_denied(b"stored", b"two")
+    row = tuple(0.5 for _ in NAMES)
+    assert after.verifier.estimate_of(row) == before.verifier.estimate_of(row)
+    assert (after.ledger.asked, after.ledger.hits, after.ledger.refused) == (9, 4, {"numbers": 2})
+    for standing in (before, after):
+        for _ in range(50):
+            standing.pooled.request()
+    assert after.threshold == before.threshold
+
+
+def test_another_encoders_numbers_are_left_behind_and_denied_pairs_are_not() -> None:
+    after = fresh()
+    adopt_standing(after, pack_standing(learned(), "e5"), "another")
+    assert after.threshold == fresh().threshold
+    assert after.pooled.labels == ()
+    assert after.wrong_hits.floor("entry") is None
+    assert not after.verifier.trained
+    assert after.wrong_hits.is_denied(b"one", b"stored")
+
+
+def test_damaged_bytes_change_nothing() -> None:
+    value = pack_standing(learned(), "e5")
+    for bad in (b"", value[:-1], value[:30] + b"x" + value[31:]):
+        after = fresh()
+        with pytest.raises(Damaged):
+            adopt_standing(after, bad, "e5")
+        assert after.pooled.labels == ()
+        assert after.wrong_hits.records() == ({}, [])
