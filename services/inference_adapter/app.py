@@ -53,7 +53,7 @@ from services.inference_adapter.warmth import make_turns
 from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.lanes import LaneReader, own_lanes, pool_lanes
-from streamway.memory import MemoryWatch
+from streamway.memory import MemoryWatch, Yielding
 from streamway.models.abilities import to_words
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
@@ -198,6 +198,8 @@ class Adapter:
             most_gone=settings.memory_ids,
             bound_of=self._tenants.buffered_bytes,
         )
+        room = Yielding(settings.memory_bytes)
+        self._memory.follow(lambda: memory.bound(room.look(self._memory.pressed)))
         flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
         self._stack.callback(flusher.close)
         peers = Peers(valkey, clock, settings.worker)
@@ -387,6 +389,7 @@ class Adapter:
             "slot_ms": f"{self._pace.slot_ms:.1f}",
             "kv_used": "" if load.kv_used is None else f"{load.kv_used:.4f}",
             "kv_full": "1" if self._monitor.kv_full else "0",
+            "memory_pressed": "1" if self._memory.pressed else "0",
             "draining": "1" if self._draining else "0",
             "engine": info.kind,
             "cannot": to_words(info.capabilities.cannot),

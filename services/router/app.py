@@ -191,6 +191,7 @@ class RouterApp:
             metrics,
             poll_s=settings.poll_s,
             keep_s=settings.keep_workers_s,
+            most_workers=settings.most_workers,
         )
         pool = AttachPool(
             shared,

@@ -85,6 +85,11 @@ class RouterMetrics:
             "Workers whose KV cache is too full for another prefill: nothing is placed there.",
             registry=registry,
         )
+        self.workers_wanted = Gauge(
+            "streamway_router_workers_wanted",
+            "Workers there should be: two more while one is short of memory; to be started on other machines.",
+            registry=registry,
+        )
         self.stale_reports = Gauge(
             "streamway_router_stale_reports", "Workers whose load report is too old to count.", registry=registry
         )

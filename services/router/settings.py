@@ -120,6 +120,13 @@ class RouterSettings(ServiceSettings):
         le=1,
         description="Share of the memory's limit in use from which bulk work is refused; looked at each 5 s. 1: never.",
     )
+    most_workers: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Workers there may be at most, for `streamway_router_workers_wanted`: it asks for two more while one is "
+        "short of memory, and never for more than nine tenths of this. 0: no such number is known.",
+    )
     breaker_gold_errors: float = Field(
         default=0.05,
         gt=0,

@@ -33,6 +33,8 @@ async def test_bulk_waits_in_its_lane_while_memory_is_short_and_interactive_work
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call.read()
         assert from_rpc_error(refused.value).name == "memory_pressure"
+        assert (await stream.stub.GetLoad(inference_pb2.GetLoadRequest())).memory_pressed
+        assert await valkey.hget(keys.lease("worker", WORKER), "memory_pressed") == b"1"
         await asyncio.sleep(0.5)
         assert await state_of(valkey, bulk) == "queued"
         assert (await valkey.xpending(keys.lane(WORKER, "bulk"), keys.LANE_GROUP))["pending"] == 0

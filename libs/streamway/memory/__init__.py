@@ -4,5 +4,6 @@ from streamway.memory.floor import Floor
 from streamway.memory.reading import Memory, read_levels, read_memory
 from streamway.memory.watch import MemoryWatch
 from streamway.memory.watermark import Watermark
+from streamway.memory.yielding import Yielding
 
-__all__ = ["Floor", "Memory", "MemoryWatch", "Watermark", "read_levels", "read_memory"]
+__all__ = ["Floor", "Memory", "MemoryWatch", "Watermark", "Yielding", "read_levels", "read_memory"]

@@ -227,6 +227,12 @@ class Memory:
         self._gone.pop(generation, None)
         return transcript
 
+    def bound(self, most_bytes: int) -> None:
+        """What all may have from now on. Ended ones go at once; a running one drops its oldest when it grows."""
+        self._most_bytes = most_bytes
+        while self.bytes > most_bytes and self._ended:
+            self._forget_oldest()
+
     def over(self, tenant: str) -> bool:
         """The tenant has more here than its bound, though all of it that can be dropped has been."""
         return self._shares.over(tenant)

@@ -37,9 +37,9 @@ class Worker:
     them that run, by its report, `busy` all that run there, also what came past its lanes. `prefill_ms` is its time for a
     prompt token that is not in its KV, `slot_ms` how long a generation holds a slot, both of late; `preload_depth`
     how many tasks it takes beyond its slots; 0: not known. `kv_used`: 0 … 1, 0 also where its engine does not say; `kv_full`: it
-    begins nothing more for now. `began_ms` (Unix ms, its clock) is when its present life began: the KV of an earlier one is gone.
-    `limit` is how many generations it gives its engine at a time now; 0: as many as its slots. `cannot`: what its engine is
-    known not to do.
+    begins nothing more for now; `memory_pressed`: it takes no bulk work. `began_ms` (Unix ms, its clock) is when its present
+    life began: the KV of an earlier one is gone. `limit` is how many generations it gives its engine at a time now; 0: as many as
+    its slots. `cannot`: what its engine is known not to do.
     """
 
     id: str
@@ -59,6 +59,7 @@ class Worker:
     preload_depth: int = 0
     kv_used: float = 0.0
     kv_full: bool = False
+    memory_pressed: bool = False
     began_ms: float = 0.0
     limit: int = 0
     cannot: frozenset[Ability] = frozenset()
@@ -105,6 +106,7 @@ class Worker:
             preload_depth=int(_number(fields.get("preload_depth"), 0, _MOST_SLOTS)),
             kv_used=_number(fields.get("kv_used"), 0, 1),
             kv_full=fields.get("kv_full") == "1",
+            memory_pressed=fields.get("memory_pressed") == "1",
             limit=int(_number(fields.get("limit"), 0, _MOST_SLOTS)),
             cannot=of_words(fields.get("cannot", "")),
         )

@@ -12,6 +12,7 @@ from services.router.core.fleet import PAUSE_S, Fleet
 from services.router.core.ledger import Ledger
 from services.router.core.pool import Pool
 from services.router.core.strategy import Strategy
+from services.router.core.wanted import Wanted
 from services.router.core.worker import Worker
 from services.router.interfaces import WorkerProbe, WorkerSource
 from services.router.metrics import RouterMetrics
@@ -40,6 +41,7 @@ class Registry:
         *,
         poll_s: float,
         keep_s: float,
+        most_workers: int = 0,
     ) -> None:
         self._source = source
         self._ledger = ledger
@@ -50,6 +52,8 @@ class Registry:
         self._metrics = metrics
         self._poll_s = poll_s
         self._keep_s = keep_s
+        self._wanted = Wanted(most_workers)
+        self._asked_for = 0
         self._workers: dict[str, Worker] = {}
         # Found silent, with what their lease said then: no new work until they renew it.
         self._suspects: dict[str, float] = {}
@@ -170,6 +174,7 @@ class Registry:
         self._models_seen |= dict.fromkeys(self._fleet.models, now)
         await asyncio.sleep(0)
         self._metrics.kv_full.set(sum(worker.kv_full for worker in workers))
+        self._tell_wanted(workers)
         states = Counter(worker.state for worker in workers)
         for state in _STATES:
             self._metrics.workers.labels(state).set(states[state])
@@ -182,6 +187,15 @@ class Registry:
                 _log.info("worker_seen", worker=worker.id, state=worker.state, address=worker.address)
         for id_ in before.keys() - self._workers.keys():
             _log.info("worker_gone", worker=id_)
+
+    def _tell_wanted(self, workers: list[Worker]) -> None:
+        wanted = self._wanted.look(workers)
+        if wanted > len(workers) and self._asked_for != wanted:
+            # Another one on a machine that is full would only fill it sooner.
+            full = sorted({worker.address.rpartition(":")[0] for worker in workers if worker.memory_pressed})
+            _log.warning("workers_wanted", there=len(workers), wanted=wanted, short_of_memory=full)
+        self._asked_for = wanted
+        self._metrics.workers_wanted.set(wanted)
 
     def _tell_ages(self) -> None:
         self._metrics.stale_reports.set(sum(self._ledger.stale(id_) for id_ in self._workers))

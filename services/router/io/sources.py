@@ -127,6 +127,7 @@ class StaticSource:
             preload_depth=load.preload_depth,
             kv_used=min(1.0, max(0.0, load.kv_used)),
             kv_full=load.kv_full,
+            memory_pressed=load.memory_pressed,
             draining=load.draining,
             healthy=load.engine.healthy,
             reported_ms=self._clock.unix() * 1000,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
-from streamway.memory import Floor, Memory, MemoryWatch, Watermark, read_levels, read_memory
+from streamway.memory import Floor, Memory, MemoryWatch, Watermark, Yielding, read_levels, read_memory
+from streamway.memory.trend import Trend
 
 MACHINE = "MemTotal:       1000 kB\nMemFree: 10 kB\nMemAvailable:    400 kB\n"
 
@@ -93,3 +96,65 @@ def test_every_level_is_read(tmp_path: Path) -> None:
     put(tmp_path, proc__meminfo=MACHINE, proc__self__cgroup="0::/a\n")
     put(tmp_path, sys__fs__cgroup__a__memory_DOT_current="500", sys__fs__cgroup__a__memory_DOT_max="10000\n")
     assert read_levels(tmp_path) == [Memory(500, 10_000), Memory(600 * 1024, 1000 * 1024)]
+
+
+def test_a_line_through_the_readings_says_when_the_memory_is_full() -> None:
+    trend = Trend()
+    for step in range(37):
+        # 1 MB/s, and noise that has no slope.
+        trend.add(1e6 + 5 * step, 500_000_000 + 5_000_000 * step + (step % 2) * 1_000_000)
+    left_s = trend.seconds_to(1_000_000_000)
+    assert left_s == pytest.approx(320, rel=0.02)
+
+
+def test_what_does_not_rise_or_is_known_too_briefly_is_never_full() -> None:
+    falling, brief = Trend(), Trend()
+    for step in range(30):
+        falling.add(5.0 * step, 900 - step)
+    for step in range(12):
+        brief.add(5.0 * step, 100 + 10 * step)
+    assert falling.seconds_to(1000) is None
+    assert brief.seconds_to(1000) is None
+    assert Trend().seconds_to(1000) is None
+    assert falling.seconds_to(0) is None
+
+
+def test_readings_older_than_fifteen_minutes_do_not_count() -> None:
+    trend = Trend()
+    for step in range(100):
+        trend.add(5.0 * step, 10 * step)
+    for step in range(100, 300):
+        trend.add(5.0 * step, 1000)
+    assert trend.seconds_to(2000) is None
+
+
+def test_what_is_over_the_limit_is_full_now() -> None:
+    trend = Trend()
+    for step in range(20):
+        trend.add(5.0 * step, 100 * step)
+    assert trend.seconds_to(500) == 0
+
+
+def test_the_watch_tells_that_the_memory_will_be_full_soon_and_its_followers_after_each_look() -> None:
+    registry = CollectorRegistry()
+    used = (Memory(100 + step, 200) for step in count())
+    times = (5.0 * step for step in count())
+    watch = MemoryWatch(1.0, registry, lambda: next(used), lambda: next(times))
+    heard: list[bool] = []
+    watch.follow(lambda: heard.append(watch.soon))
+    assert registry.get_sample_value("streamway_memory_full_in_seconds") == float("inf")
+    for _ in range(12):
+        watch.look()
+    assert heard == [False] * 11 + [True]
+    assert registry.get_sample_value("streamway_memory_full_in_seconds") == pytest.approx(5 * (100 - 12))
+
+
+def test_a_cache_gives_way_step_by_step_and_gets_its_room_back() -> None:
+    room = Yielding(1000)
+    assert [room.look(True) for _ in range(3)] == [900, 810, 729]
+    for _ in range(50):
+        least = room.look(True)
+    assert least == 250
+    for _ in range(50):
+        most = room.look(False)
+    assert most == room.bytes == 1000

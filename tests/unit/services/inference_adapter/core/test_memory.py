@@ -47,6 +47,21 @@ def test_a_generation_has_one_transcript() -> None:
         kept.open("a", "acme", 0)
 
 
+def test_a_lower_bound_forgets_the_oldest_ended_ones_at_once_and_running_ones_when_they_grow() -> None:
+    kept = memory()
+    for name in "abc":
+        filled(kept, name, token(2, text="x" * 1000))
+    running = filled(kept, "r", token(2, text="x" * 1000), token(3), end=False)
+    kept.bound(2 * running.bytes)
+    assert [kept.find(name) is Gone.EXPIRED for name in "abc"] == [True, True, False]
+    kept.bound(500)
+    assert kept.find("c") is Gone.EXPIRED
+    assert running.dropped_until == 0
+    kept.append(running, [token(4)], 0)
+    assert running.dropped_until >= 2
+    assert kept.bytes <= 500
+
+
 def test_an_ended_generation_is_forgotten_when_its_time_is_over_and_its_id_is_not() -> None:
     kept = memory()
     filled(kept, "a", token(2))

@@ -97,6 +97,16 @@ async def test_while_nothing_can_be_read_reports_grow_old_and_it_shows(clock: Cl
     assert _open(registry) == {"a": True, "b": True}
 
 
+async def test_two_more_workers_are_asked_for_while_one_is_short_of_memory(clock: Clock) -> None:
+    source = Source(_worker("a"), replace(_worker("b"), memory_pressed=True))
+    registry = _registry(source, clock)
+    await registry.refresh()
+    assert registry._metrics.workers_wanted._value.get() == 4
+    source.workers = [_worker("a"), _worker("b")]
+    await registry.refresh()
+    assert registry._metrics.workers_wanted._value.get() == 2
+
+
 async def test_the_last_known_workers_count_for_a_while_and_then_as_long_as_they_answer(clock: Clock) -> None:
     source, probe = Source(_worker("a"), _worker("b")), Answers("b:1")
     registry = _registry(source, clock, probe)
