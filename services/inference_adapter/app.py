@@ -54,6 +54,7 @@ from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.lanes import LaneReader, own_lanes, pool_lanes
 from streamway.memory import MemoryWatch, Yielding
+from streamway.memory.gpu import GPUMemory
 from streamway.models.abilities import to_words
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
@@ -285,6 +286,7 @@ class Adapter:
             settings.health_timeout_s,
             lambda healthy: self._worker.pause(not healthy),
             self._worker.crowd,
+            GPUMemory.of_this_process().share,
         )
         self._direct_quota = DirectQuota(link)
         self._limiting = Limiting(

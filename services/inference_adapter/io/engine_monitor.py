@@ -19,7 +19,11 @@ _LONGEST_REST_S: Final = 30.0
 
 class EngineMonitor:
     """Knows the engine's last load. `on_change` is told whether it takes work, `on_kv_full` whether its KV cache is too full for
-    another prefill, when that changes."""
+    another prefill, when that changes.
+
+    An engine that does not tell its KV use is judged by the memory of its GPU, where `gpu_used` reads one. One that tells is
+    not: such engines take nearly all of that memory when they start.
+    """
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class EngineMonitor:
         timeout_s: float,
         on_change: Callable[[bool], None],
         on_kv_full: Callable[[bool], None],
+        gpu_used: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._backend = backend
         self._every_s = every_s
@@ -38,6 +43,7 @@ class EngineMonitor:
         self._on_change = on_change
         self._kv = kv
         self._on_kv_full = on_kv_full
+        self._gpu_used = gpu_used
         self._answers = True
         self._rests_until = 0.0
         self._told = True
@@ -88,6 +94,9 @@ class EngineMonitor:
             else:
                 _log.warning("engine_does_not_answer", problem=problem)
         self.tick()
-        if answers and self._kv.look(self.load.kv_used, self._clock.monotonic()):
-            _log.warning("kv_pressure", pressed=self.kv_full, used=self.load.kv_used)
+        if not answers:
+            return
+        used = self._gpu_used() if self.load.kv_used is None else self.load.kv_used
+        if self._kv.look(used, self._clock.monotonic()):
+            _log.warning("kv_pressure", pressed=self.kv_full, used=used)
             self._on_kv_full(self.kv_full)
