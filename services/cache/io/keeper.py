@@ -116,6 +116,10 @@ class Keeper:
         """It is to go, and may still be in the store."""
         return entry_id in self._removals or entry_id in self._revoked
 
+    def going(self) -> set[str]:
+        """All of which that is so."""
+        return {*self._removals, *self._revoked}
+
     def touch(self, entry: Entry) -> None:
         """An entry was used."""
         if len(self._touched) < _MOST_TOUCHED:

@@ -141,6 +141,7 @@ class Persistence:
 
     async def purge(self, tenant: str, target: Target) -> int:
         """Removes from memory and store; gives their number. Raises StoreUnavailable where only the memory could be cleared."""
+        going = self.keeper.going()
         removed = {entry.id for entry in self.drop(tenant, target)}
         self.keeper.tell(Change(target.kind, tenant, name=target.name))
         try:
@@ -155,7 +156,7 @@ class Persistence:
             self.known.remove(key, id_)
         if keys:
             self.known.holds(tenant, size_bytes)
-        return len(removed | {id_ for id_ in keys if not self.keeper.removing(id_)})
+        return len(removed | (keys.keys() - going))
 
     async def remove_by_id(self, tenant: str, entry_id: str) -> int:
         """Removes one entry that may be in memory or not; gives their number. Raises StoreUnavailable."""
