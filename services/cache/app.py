@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,7 @@ from services.cache.io import indexes
 from services.cache.io.answers import Answers
 from services.cache.io.encoders import make_encoder
 from services.cache.io.encoding import Encoding
+from services.cache.io.index_files import IndexFiles
 from services.cache.io.judge import Judge
 from services.cache.io.likeness import Likeness
 from services.cache.io.persistence import StoreOptions
@@ -23,7 +25,7 @@ from services.cache.io.search_thread import SearchThread
 from services.cache.io.searching import Searching
 from services.cache.io.stored_cache import StoredCache
 from services.cache.io.upkeep import Upkeep
-from services.cache.metrics import CacheMetrics
+from services.cache.metrics import CacheMetrics, IndexFileMetrics
 from services.cache.servicer import CacheServicer
 from services.cache.settings import CacheSettings
 from streamway.auth import watch_tenancy
@@ -31,6 +33,7 @@ from streamway.config import SharedSettings
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_secret_id
+from streamway.runtime.start import StartError
 from streamway.runtime.tasks import TaskScope
 from streamway.telemetry import tracing
 from streamway.telemetry.operations import OperationsServer
@@ -52,7 +55,7 @@ class CacheApp:
         self._clock = clock
         self._scope = TaskScope("cache")
         self._encoder = make_encoder(settings)
-        registry = CollectorRegistry()
+        registry = self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, registry)
         # Jitter needs no secret randomness; entry ids do.
         entries = LruCache(
@@ -142,7 +145,16 @@ class CacheApp:
         await encoding.check()
         partitions = Partitions()
         searching = Searching(partitions, self._search_thread, self._scope)
-        Upkeep(partitions, self._search_thread, indexes.build, settings.index_limits, self._scope)
+        files = self._index_files()
+        Upkeep(
+            partitions,
+            self._search_thread,
+            indexes.build,
+            settings.index_limits,
+            self._scope,
+            files=files,
+            encoder=encoding.name,
+        )
         likeness = Likeness(
             encoding,
             searching,
@@ -160,6 +172,18 @@ class CacheApp:
         url = self._shared.valkey_url.get_secret_value()
         self._stored = StoredCache(url, self._clock, options, self._cache, self._answers, self._scope)
         await self._stored.start()
+
+    def _index_files(self) -> IndexFiles | None:
+        folder = self._settings.index_folder
+        if not folder:
+            return None
+        files = IndexFiles(Path(folder), indexes.read, self._settings.most_ttl_s)
+        try:
+            files.tidy()
+        except OSError as problem:
+            raise StartError(f"STREAMWAY_CACHE_INDEX_FOLDER={folder}: {problem.strerror}") from problem
+        IndexFileMetrics(self._registry, files)
+        return files
 
     def _entry_removed(self, entry_id: str) -> None:
         self._answers.forget(entry_id)

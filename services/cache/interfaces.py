@@ -60,6 +60,19 @@ class ApproximateIndex(Protocol):
         """It was changed so much that another one should be built in its place."""
         ...
 
+    @property
+    def changes(self) -> int:
+        """Rows that came and rows that went, ever."""
+        ...
+
+    def labels(self) -> Slots:
+        """The rows in the order in which they came, −1 for one that went. A copy."""
+        ...
+
+    def write(self, put: Callable[[bytes], object]) -> None:
+        """Gives itself away piece by piece; not while it is added to."""
+        ...
+
     def add(self, slots: Slots, vectors: Vectors) -> None:
         """Makes rows findable; one that was there already as it is now."""
         ...
@@ -80,4 +93,12 @@ class IndexBuilder(Protocol):
         self, kind: Kind, slots: Slots, rows: Callable[[Slots], Vectors], stopped: Callable[[], bool]
     ) -> ApproximateIndex | None:
         """An index of `slots`, which `rows` reads; None when it was stopped. Takes minutes for a million."""
+        ...
+
+
+class IndexReader(Protocol):
+    """Makes an index from what `ApproximateIndex.write` gave."""
+
+    def __call__(self, kind: Kind, get: Callable[[int], bytes], slots: Slots) -> ApproximateIndex:
+        """`get` gives the next bytes, at most so many; `slots` is as `labels` gave it. Raises RuntimeError or ValueError."""
         ...

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from services.cache.core.store import ExactCache
 from services.cache.io.answers import Answers
+from services.cache.io.index_files import IndexFiles
 from services.cache.io.likeness import Likeness
 from services.cache.io.persistence import Persistence
 
@@ -70,6 +71,22 @@ def _store(persistence: Persistence) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily("streamway_cache_store_entries", "Entries in Valkey that are known.", value=len(known))
     yield GaugeMetricFamily("streamway_cache_store_bytes", "Bytes of them.", value=known.size_bytes)
+
+
+class IndexFileMetrics(Collector):
+    """Files of indexes by what became of them."""
+
+    def __init__(self, registry: CollectorRegistry, files: IndexFiles) -> None:
+        self._files = files
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        files = CounterMetricFamily(
+            "streamway_cache_index_files", "Files of indexes that were written, read or refused.", labels=["outcome"]
+        )
+        for outcome, count in self._files.outcomes.items():
+            files.add_metric([outcome], count)
+        yield files
 
 
 def _likeness(likeness: Likeness) -> Iterator[Metric]:

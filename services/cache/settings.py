@@ -130,6 +130,11 @@ class CacheSettings(ServiceSettings):
         description="Most bytes of all HNSW indexes, beside limit_bytes; a context whose HNSW would exceed it gets an IVF-PQ, a"
         " sixth as large.",
     )
+    index_folder: str = Field(
+        default="",
+        description="Folder of this cache alone in which HNSW and IVF-PQ indexes are kept over a restart. Empty: they are built"
+        " again.",
+    )
     sweep_interval_s: float = Field(default=10.0, gt=0, description="Seconds between sweeps of expired entries.")
     drain_grace_s: float = Field(default=2.0, ge=0, description="Seconds that running calls get at shutdown.")
 

@@ -160,6 +160,11 @@ class Partition:
             else:
                 self._fresh.pop(slot, None)
 
+    def entries(self, slots: Slots) -> list[str]:
+        """Whose some slots are; empty for those of nobody. Any thread may ask: what changed meanwhile is in a watch."""
+        owners = self._owners
+        return [owners[slot] if 0 <= slot < len(owners) else "" for slot in slots.tolist()]
+
     def _owned(self, slot: int) -> bool:
         return slot < len(self._owners) and bool(self._owners[slot])
 

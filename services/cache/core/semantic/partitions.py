@@ -117,6 +117,11 @@ class Partitions:
         place = self._places.get(entry)
         return place.question if place is not None else None
 
+    def slot(self, partition: bytes, entry: str) -> int:
+        """Where an entry is in a context; −1 where it is not. Any thread may ask: what changed meanwhile is in a watch."""
+        place = self._places.get(entry)
+        return place.slot if place is not None and place.partition == partition else -1
+
     def partition(self, partition: bytes) -> Partition | None:
         """A context's; None for one without entries."""
         return self._partitions.get(partition)

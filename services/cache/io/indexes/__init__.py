@@ -16,3 +16,10 @@ def build(
     from services.cache.io.indexes import building
 
     return building.build(kind, slots, rows, stopped)
+
+
+def read(kind: Kind, get: Callable[[int], bytes], slots: Slots) -> ApproximateIndex:
+    """See `IndexReader`."""
+    from services.cache.io.indexes import tombstones
+
+    return tombstones.read(kind, get, slots)

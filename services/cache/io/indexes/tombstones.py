@@ -11,6 +11,7 @@ search that finds little else is made again with more effort.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import faiss
@@ -29,6 +30,7 @@ _HARDER: Final = 8
 _DEAD_MOST: Final = 0.25
 _DRIFT_MOST: Final = 2.0
 _NOBODY: Final = -1
+_BUFFER_BYTES: Final = 1024**2
 
 
 class TombstoneIndex:
@@ -62,10 +64,22 @@ class TombstoneIndex:
         return self._labels - self._alive > _DEAD_MOST * self._labels or self._imbalance() > _DRIFT_MOST * self._even
 
     @property
-    def slots(self) -> Slots:
-        """By label; −1 for a tombstone. A copy."""
+    def changes(self) -> int:
+        """See `ApproximateIndex`."""
+        return 2 * self._labels - self._alive
+
+    def labels(self) -> Slots:
+        """See `ApproximateIndex`."""
         with self._lock:
             return self._slot_of[: self._labels].copy()
+
+    def write(self, put: Callable[[bytes], object]) -> None:
+        """See `ApproximateIndex`."""
+        writer = faiss.PyCallbackIOWriter(put)
+        # Its objects are not deleted with what they are handed to: held until it is done.
+        buffered = faiss.BufferedIOWriter(writer, _BUFFER_BYTES)
+        faiss.write_index(self.faiss, buffered)
+        del buffered
 
     def settled(self) -> None:
         """What lists look like now is what they are compared with from now on."""
@@ -140,3 +154,11 @@ def _grown(table: Slots, least: int) -> Slots:
 def _one_thread() -> None:
     """The setting is each thread's own: one that was made elsewhere starts with as many as there are cores."""
     faiss.omp_set_num_threads(1)
+
+
+def read(kind: Kind, get: Callable[[int], bytes], slots: Slots) -> TombstoneIndex:
+    """See `IndexReader`."""
+    index = faiss.read_index(faiss.BufferedIOReader(faiss.PyCallbackIOReader(get), _BUFFER_BYTES))
+    if index.ntotal != len(slots):
+        raise ValueError(f"{index.ntotal} rows and {len(slots)} entries")
+    return TombstoneIndex(kind, index, slots)

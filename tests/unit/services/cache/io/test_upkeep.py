@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from services.cache.core.semantic.kinds import IndexLimits, Kind, index_bytes
 from services.cache.core.semantic.partitions import Partitions
 from services.cache.io import indexes
+from services.cache.io.index_files import IndexFiles
 from services.cache.io.search_thread import SearchThread
 from services.cache.io.searching import AT_ONCE, Searching
 from services.cache.io.upkeep import Upkeep
@@ -43,8 +45,9 @@ class World:
         self.go_on.set()
         self.fails = 0
 
-    def keep(self, limits: IndexLimits) -> Upkeep:
-        return Upkeep(self.partitions, self.thread, self.build, limits, self.scope, every_s=0.005)
+    def keep(self, limits: IndexLimits, files: IndexFiles | None = None, encoder: str = "e5") -> Upkeep:
+        made = (self.partitions, self.thread, self.build, limits, self.scope)
+        return Upkeep(*made, files=files, encoder=encoder, every_s=0.005)
 
     def build(self, kind: Kind, slots: Any, rows: Any, stopped: Callable[[], bool]) -> Any:
         """The real one, that can be held up."""
@@ -170,16 +173,6 @@ async def test_an_index_that_cannot_be_built_is_tried_again(world: World) -> Non
     assert await world.nearest(5) == "p5"
 
 
-async def test_a_partition_that_is_being_filled_is_waited_for(world: World) -> None:
-    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
-    for first in range(0, 6000, 500):
-        world.add(first, first + 500)
-        await asyncio.sleep(0.006)
-    await world.until(lambda: world.kind is Kind.HNSW)
-    await world.filled()
-    assert len(world.builds) < 6
-
-
 async def test_a_partition_that_vanishes_while_its_index_is_built_leaves_nothing(world: World) -> None:
     upkeep = world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM))
     world.go_on.clear()
@@ -241,3 +234,105 @@ async def test_h5_searching_an_index_while_entries_come_and_go_is_clean(world: W
     await world.filled()
     for seed in sorted(set(range(MANY)) - gone)[::97]:
         assert await world.nearest(seed) == f"p{seed}"
+
+
+def files_in(folder: Path) -> IndexFiles:
+    files = IndexFiles(folder / "indexes", indexes.read, most_age_s=3600)
+    files.tidy()
+    return files
+
+
+def path_in(folder: Path) -> Path:
+    return folder / "indexes" / f"{b'p'.hex()}.index"
+
+
+async def written(world: World, folder: Path, limits: IndexLimits, count: int = MANY) -> None:
+    """A cache with an index that it has written."""
+    files = files_in(folder)
+    world.keep(limits, files)
+    world.add(0, count)
+    await world.until(lambda: files.outcomes["written"] == 1)
+
+
+@pytest.mark.parametrize("kind", [Kind.HNSW, Kind.IVF_PQ])
+async def test_an_index_is_read_at_the_next_start_with_the_entries_that_live_then(
+    world: World, tmp_path: Path, kind: Kind
+) -> None:
+    limits = IndexLimits(FLAT_MOST, 10**6, ROOM if kind is Kind.HNSW else 0)
+    await written(world, tmp_path, limits)
+    async with TaskScope("next") as scope:
+        later, files = World(scope), files_in(tmp_path)
+        # Others have gone and come, and the slots are not those they had.
+        later.add(MANY - 1, MANY)
+        later.add(100, MANY - 1)
+        later.add(MANY, MANY + 50)
+        later.keep(limits, files)
+        await later.until(lambda: later.kind is kind)
+        assert (later.builds, files.outcomes) == ([], {"read": 1})
+        for seed in (*range(100, MANY, 97), MANY - 1, *range(MANY, MANY + 50, 7)):
+            assert await later.nearest(seed) == f"p{seed}"
+        for seed in range(0, 100, 9):
+            assert await later.nearest(seed) != f"p{seed}"
+        await later.filled()
+        assert await later.nearest(MANY + 49) == f"p{MANY + 49}"
+        later.thread.close()
+
+
+async def test_an_index_whose_file_is_damaged_is_built(world: World, tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    path_in(tmp_path).write_bytes(b"x" * 9000)
+    world.add(0, MANY)
+    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM), files)
+    await world.until(lambda: files.outcomes["written"] == 1)
+    assert (world.builds, files.outcomes) == ([Kind.HNSW], {"damaged": 1, "written": 1})
+    assert await world.nearest(5) == "p5"
+
+
+async def test_a_file_that_cannot_be_written_is_counted_and_tried_again_when_more_has_changed(
+    world: World, tmp_path: Path
+) -> None:
+    files = files_in(tmp_path)
+    # Nobody, not even root, opens a folder for writing.
+    blocking = path_in(tmp_path).with_suffix(".part")
+    blocking.mkdir()
+    world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM), files)
+    world.add(0, MANY)
+    await world.until(lambda: files.outcomes["failed"] == 1)
+    assert await world.nearest(5) == "p5"
+    blocking.rmdir()
+    world.remove(0, MANY // 8)
+    await world.until(lambda: files.outcomes["written"] == 1)
+
+
+async def test_entries_that_change_while_the_file_is_written_count_as_new_when_it_is_read(
+    world: World, tmp_path: Path
+) -> None:
+    class Held(IndexFiles):
+        """The real ones; entries change between the two steps."""
+
+        def writing(self, *given: Any) -> Any:
+            world.remove(0, 60)
+            world.add(MANY, MANY + 60)
+            return super().writing(*given)
+
+    files = Held(tmp_path / "indexes", indexes.read, most_age_s=3600)
+    files.tidy()
+    limits = IndexLimits(FLAT_MOST, 10**6, ROOM)
+    world.keep(limits, files)
+    world.add(0, MANY)
+    await world.until(lambda: files.outcomes["written"] == 1)
+    async with TaskScope("next") as scope:
+        later, again = World(scope), files_in(tmp_path)
+        later.add(60, MANY + 60)
+        later.keep(limits, again)
+        await later.until(lambda: later.kind is Kind.HNSW)
+        assert again.outcomes == {"read": 1}
+        for seed in range(MANY, MANY + 60, 7):
+            assert await later.nearest(seed) == f"p{seed}"
+        later.thread.close()
+
+
+async def test_the_file_of_a_context_that_is_small_again_goes(world: World, tmp_path: Path) -> None:
+    await written(world, tmp_path, IndexLimits(FLAT_MOST, 10**6, ROOM))
+    world.remove(1000, MANY)
+    await world.until(lambda: not path_in(tmp_path).exists())
