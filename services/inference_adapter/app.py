@@ -288,7 +288,7 @@ class Adapter:
             self._worker.crowd,
             GPUMemory.of_this_process().share,
         )
-        self._direct_quota = DirectQuota(link)
+        self._direct_quota = DirectQuota(link, settings.quota_lease_s, settings.quota_share)
         self._limiting = Limiting(
             concurrency,
             self._worker,

@@ -170,6 +170,19 @@ class AdapterSettings(ServiceSettings):
     kv_mark_s: float = Field(
         default=10.0, ge=0, le=3600, description="Seconds for which the KV cache must be that full."
     )
+    quota_lease_s: float = Field(
+        default=15.0,
+        ge=0.5,
+        le=600,
+        description="Seconds after which the slots of direct calls are free when this worker died. As the routers' setting.",
+    )
+    quota_share: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="Most of a tenant's remaining tokens a minute that one direct call may be estimated at. As the routers'"
+        " setting.",
+    )
     truncate_below_bytes: int = Field(
         default=1_200_000_000,
         ge=0,

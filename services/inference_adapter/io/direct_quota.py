@@ -18,19 +18,18 @@ from streamway.v1 import common_pb2
 from streamway.valkey.link import Link
 from streamway.valkey.session import LinkLost, Reply, StoreRefused
 
-# As routers have them, unless they are told otherwise.
-_LEASE_MS: Final = 15_000
-_SHARE: Final = 0.9
 # Routers with a shorter lease cut longer ones: renewed well within theirs.
 _RENEW_S: Final = 1.0
 _ANSWER_S: Final = 2.0
 
 
 class DirectQuota:
-    """The reservations of direct calls."""
+    """The reservations of direct calls. `lease_s` and `share`: as the routers have them."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, lease_s: float, share: float) -> None:
         self._link = link
+        self._lease_ms = int(lease_s * 1000)
+        self._share = share
         self._held: dict[str, Demand] = {}
 
     async def reserve(self, request: common_pb2.GenerationRequest, tenant: Tenant) -> Demand | None:
@@ -49,10 +48,10 @@ class DirectQuota:
             raise StoreUnavailable
         try:
             async with asyncio.timeout(_ANSWER_S):
-                verdict = await reserve(session, demand, _LEASE_MS, _SHARE)
+                verdict = await reserve(session, demand, self._lease_ms, self._share)
         except (TimeoutError, LinkLost, StoreRefused):
             raise StoreUnavailable from None
-        refused = charge.refusal(demand, verdict, _SHARE)
+        refused = charge.refusal(demand, verdict, self._share)
         if refused is not None:
             raise refused
         self._held[demand.id] = demand
@@ -85,7 +84,7 @@ class DirectQuota:
                     break
                 try:
                     async with asyncio.timeout(_ANSWER_S):
-                        await renew(session, [demand], _LEASE_MS)
+                        await renew(session, [demand], self._lease_ms)
                 except (TimeoutError, LinkLost, StoreRefused):
                     break
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamway.runtime.clock import Clock
-from streamway.valkey import keys
+from streamway.valkey import breakers, keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import list_leases
 
@@ -43,7 +43,8 @@ class Peers:
         self._seen = [peer for peer in peers if peer is not None]
         if model:
             found: Any = self._valkey.hgetall(keys.breaker(model))
-            self._doubtful[model] = _opened(await found, self._clock.unix() * 1000)
+            now_ms = self._clock.unix() * 1000
+            self._doubtful[model] = {told.worker for _, told in breakers.read(await found) if told.until_ms > now_ms}
 
     def serve(self, model: str, but: Set[str] = _NOBODY) -> bool:
         """Whether any of them could take a task of this model, who is not in `but`."""
@@ -63,16 +64,6 @@ class Peers:
 def lane_for(worker: str, model: str, class_: keys.TaskClass) -> str:
     """The lane of a worker, or without one the pool of the model."""
     return keys.lane(worker, class_) if worker else keys.pool(model, class_)
-
-
-def _opened(board: Mapping[bytes, bytes], unix_ms: float) -> Set[str]:
-    """Workers on a model's board whose breaker is open now: "adapter-0 gold" → "1764442005123 2", until when in Unix ms."""
-    opened: set[str] = set()
-    for spot, value in board.items():
-        until_ms = value.decode().partition(" ")[0]
-        if until_ms.isdigit() and int(until_ms) > unix_ms:
-            opened.add(spot.decode().partition(" ")[0])
-    return opened
 
 
 def _peer(id_: str, fields: Mapping[str, str]) -> Peer | None:

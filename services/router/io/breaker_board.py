@@ -1,10 +1,7 @@
 """The breakers of this router: fed by the ends of generations, shown in metrics, shared with the other routers.
 
-sw:breaker:{model} hash   "adapter-0 gold" → "1764442005123 2"     open until (Unix ms), how often in a row
-                                             "-1764442009456 2"    closed at, after how many openings
-
-Either is written at once and read by every router twice a second. Each router sends probes of its own; those of the first that
-have shown that a worker is well count for all.
+What opens or closes is written at once (`streamway.valkey.breakers`) and read by every router twice a second. Each router sends
+probes of its own; those of the first that have shown that a worker is well count for all.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from services.router.metrics import RouterMetrics
 from streamway.errors import StreamwayError
 from streamway.runtime.clock import Clock
 from streamway.tenancy import TierName
-from streamway.valkey import keys
+from streamway.valkey import breakers, keys
 from streamway.valkey.link import Link
 from streamway.valkey.script import Script
 from streamway.valkey.session import LinkLost, Reply, StoreRefused
@@ -132,19 +129,14 @@ class BreakerBoard:
         workers, now, unix_ms = self._workers(), self._clock.monotonic(), self._clock.unix() * 1000
         read = dict(zip(found[::2], found[1::2], strict=True))
         before, self._read[model] = self._read.get(model, {}), read
-        for field, value in read.items():
-            try:
-                worker, tier = field.decode().split(" ")
-                until_ms, openings = map(int, value.decode().split(" "))
-                spot = Spot(worker, model, TierName(tier))
-            except ValueError:
-                continue  # nothing of ours
-            if worker not in workers:
+        for field, told in breakers.read(read):
+            if told.worker not in workers:
                 continue
-            if until_ms > unix_ms:
-                self._breakers.learn(spot, openings, (until_ms - unix_ms) / 1000, now)
-            elif until_ms < 0 and before.get(field) != value:
-                self._breakers.learn_closed(spot, openings, now)
+            spot = Spot(told.worker, model, told.tier)
+            if told.until_ms > unix_ms:
+                self._breakers.learn(spot, told.openings, (told.until_ms - unix_ms) / 1000, now)
+            elif told.until_ms < 0 and before.get(field) != read[field]:
+                self._breakers.learn_closed(spot, told.openings, now)
 
     def _tell(self) -> None:
         for change in self._breakers.take_transitions():
