@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from services.inference_adapter.core.capabilities import UNKNOWN, Capabilities
-from services.inference_adapter.core.memory import Transcript
+from services.inference_adapter.core.transcript import Transcript
 from streamway.errors import StreamwayError
 from streamway.journal.answer import ChoiceSoFar
 from streamway.v1 import common_pb2

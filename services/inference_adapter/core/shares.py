@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from services.inference_adapter.core.memory import Transcript
+    from services.inference_adapter.core.transcript import Transcript
 
 BoundOf = Callable[[str], int | None]
 """The bound of a tenant, in bytes; None: it has none."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from services.inference_adapter.core.delivery import Gate, Kept
-from services.inference_adapter.core.memory import Gone, Memory, Transcript
+from services.inference_adapter.core.memory import Gone, Memory
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.metrics import AdapterMetrics
 from streamway.errors import StreamwayError
 from streamway.journal import StopReason

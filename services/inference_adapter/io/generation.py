@@ -9,9 +9,9 @@ import structlog
 
 from services.inference_adapter.core.continuation import choices_of
 from services.inference_adapter.core.estimate import estimated_prompt
-from services.inference_adapter.core.memory import Transcript
 from services.inference_adapter.core.numbering import Numbering
 from services.inference_adapter.core.silence import Silence, SilenceWatch
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.interfaces import EngineCall
 from services.inference_adapter.io.retries import RETRIED
 from services.inference_adapter.io.workplace import Workplace

@@ -11,8 +11,8 @@ from redis.exceptions import RedisError
 from services.inference_adapter.core.continuation import Complete, Continue, Decision, Refuse, judge, made_tokens
 from services.inference_adapter.core.delivery import Kept
 from services.inference_adapter.core.estimate import estimated_prompt
-from services.inference_adapter.core.memory import Transcript
 from services.inference_adapter.core.transcribing import transcribe
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.core.wire import framed
 from services.inference_adapter.io.delivery import Delivery
 from services.inference_adapter.io.generation import Generation, State

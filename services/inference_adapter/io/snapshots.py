@@ -12,8 +12,8 @@ from google.protobuf.json_format import MessageToDict
 from redis.exceptions import RedisError
 
 from services.inference_adapter.core.context import conversation, digest, said
-from services.inference_adapter.core.memory import Transcript
 from services.inference_adapter.core.snapshot import CONTEXT, MOST_CONTEXT_BYTES, SNAPSHOT, Snapshot, pack, read, unpack
+from services.inference_adapter.core.transcript import Transcript
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
 from streamway.valkey import keys

@@ -8,7 +8,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from services.inference_adapter.core.context import beginning, digest
-from services.inference_adapter.core.memory import Transcript
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.io.prompts import Prompts
 from services.inference_adapter.io.snapshots import Snapshots
 from services.inference_adapter.io.warmer import Warmer

@@ -7,8 +7,9 @@ from typing import Final
 
 import structlog
 
-from services.inference_adapter.core.memory import Gone, Transcript
+from services.inference_adapter.core.memory import Gone
 from services.inference_adapter.core.taking import taken_from
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.core.window_events import (
     Crowded,

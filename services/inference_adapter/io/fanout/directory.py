@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from services.inference_adapter.core.memory import Gone, Memory, Transcript
+from services.inference_adapter.core.memory import Gone, Memory
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.io.fanout.outbox import Outbox
 from services.inference_adapter.io.fanout.subscription import Subscription
 from streamway.errors import EventsExpired, GenerationNotFound, QueueTimeout, StreamwayError, WorkerLost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.inference_adapter.core.memory import Transcript
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.core.wire import generation_stamp, subscription_stamp
 from services.inference_adapter.io.fanout.outbox import Outbox
 from streamway.errors import EventsExpired, StreamwayError, to_status

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.inference_adapter.core.memory import Gone, Memory, Transcript
+from services.inference_adapter.core.memory import Gone, Memory
 from services.inference_adapter.core.shares import BoundOf
+from services.inference_adapter.core.transcript import Transcript
 from streamway.v1 import common_pb2
 
 

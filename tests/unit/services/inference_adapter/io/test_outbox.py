@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from services.inference_adapter.core.memory import Memory, Transcript
+from services.inference_adapter.core.memory import Memory
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.io.fanout.outbox import BATCH_EVENTS, Outbox
 from services.inference_adapter.io.fanout.subscription import Subscription
 from streamway.errors import SlowConsumer, from_status

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from services.inference_adapter.core.memory import Transcript
+from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.io.snapshots import Snapshots
 from streamway.runtime.clock import SystemClock
 from streamway.v1 import common_pb2
