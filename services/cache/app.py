@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from services.cache.core.lru import LruCache
+from services.cache.core.entries import Entries
+from services.cache.core.eviction import make_eviction
 from services.cache.core.semantic.partitions import Partitions
 from services.cache.core.store import ExactCache, Limits
 from services.cache.interfaces import Encoder
@@ -58,8 +60,10 @@ class CacheApp:
         registry = self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, registry)
         # Jitter needs no secret randomness; entry ids do.
-        entries = LruCache(
-            *(settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id, self._entry_removed),
+        entries = Entries(
+            *(settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id),
+            partial(make_eviction, settings.eviction),
+            self._entry_removed,
             bound_of=self._tenants.buffered_bytes,
         )
         limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from services.cache.core.eviction import EvictionName
 from services.cache.core.semantic.kinds import IndexLimits
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.vetoes.chain import Chain
@@ -34,12 +35,19 @@ class CacheSettings(ServiceSettings):
     )
     operations_port: int = Field(default=8002, ge=0, le=65535, description="The operations port. 0: a free one.")
     limit_bytes: int = Field(
-        default=256 * 1024**2, ge=1024**2, description="Most bytes of all entries; the least recently used goes first."
+        default=256 * 1024**2,
+        ge=1024**2,
+        description="Most bytes of all entries; over it the tenant with most gives.",
     )
     tenant_limit_bytes: int = Field(
         default=128 * 1024**2,
         ge=1024**2,
         description="Most bytes of one tenant's entries, so that none crowds out the rest; less where its buffered_bytes are.",
+    )
+    eviction: EvictionName = Field(
+        default="w-tinylfu",
+        description="In which order a tenant's entries go when bytes run out; each spares those that save most for their bytes:"
+        " docs/cache-eviction.md compares them.",
     )
     store_limit_bytes: int = Field(
         default=512 * 1024**2,

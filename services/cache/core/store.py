@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.cache.core.eligibility import StoreRefusal, refuses_store
-from services.cache.core.lru import Entry, LruCache
+from services.cache.core.entries import Entries, Entry
 from services.cache.core.query import Query
 from streamway.v1 import cache_pb2, common_pb2
 
@@ -41,7 +41,7 @@ class Limits:
 class ExactCache:
     """Answers by exact key. `now` is monotonic seconds; tenants are authenticated by the caller."""
 
-    def __init__(self, entries: LruCache, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, entries: Entries, limits: Limits, clock: Callable[[], float]) -> None:
         self._entries = entries
         self._limits = limits
         self._now = clock
@@ -54,7 +54,7 @@ class ExactCache:
         return self._limits
 
     @property
-    def entries(self) -> LruCache:
+    def entries(self) -> Entries:
         """What it holds."""
         return self._entries
 

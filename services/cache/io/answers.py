@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from services.cache.core import folds
+from services.cache.core.entries import Entry
 from services.cache.core.folds import Folds
-from services.cache.core.lru import Entry
 from services.cache.core.query import Query
 from services.cache.core.records import Alike, StoredEntry
 from services.cache.core.store import ExactCache, text_of

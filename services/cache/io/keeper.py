@@ -10,8 +10,8 @@ from typing import Final
 
 import structlog
 
+from services.cache.core.entries import Entry
 from services.cache.core.known import Known
-from services.cache.core.lru import Entry
 from services.cache.core.records import Alike, Change, Row, StoredEntry, pack_changes, pack_entry, pack_row
 from services.cache.io.shelf import Left, Put, Shelf
 from streamway.runtime.clock import Clock

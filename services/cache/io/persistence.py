@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from services.cache.core.entries import Entry
 from services.cache.core.known import Known
-from services.cache.core.lru import Entry
 from services.cache.core.query import Query
 from services.cache.core.records import Alike, Change, Damaged, StoredEntry, unpack_entry
 from services.cache.core.store import ExactCache

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from services.cache.core.lru import JITTER
+from services.cache.core.entries import JITTER
 from services.cache.core.store import ExactCache
 from services.cache.io.answers import Answers
 from services.cache.io.follower import Follower

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 
-from services.cache.core.lru import OVERHEAD_BYTES, LruCache
+from services.cache.core.entries import OVERHEAD_BYTES, Entries
+from services.cache.core.eviction.lru import Lru
 
 _SIZE = OVERHEAD_BYTES + 100
 
 
-def cache(entries: int = 10, tenant_entries: int = 10, draw: float = 0.5) -> LruCache:
+def cache(entries: int = 10, tenant_entries: int = 10, draw: float = 0.5) -> Entries:
     ids = itertools.count()
-    return LruCache(entries * _SIZE, tenant_entries * _SIZE, lambda: draw, lambda: f"id-{next(ids)}")
+    return Entries(entries * _SIZE, tenant_entries * _SIZE, lambda: draw, lambda: f"id-{next(ids)}", Lru)
 
 
-def put(into: LruCache, key: str, tenant: str = "t", now: float = 0.0, model: str = "m", size: int = 100) -> list[str]:
+def put(into: Entries, key: str, tenant: str = "t", now: float = 0.0, model: str = "m", size: int = 100) -> list[str]:
     _, evicted = into.put(tenant, key.encode(), model, b"x" * size, 100.0, now)
     return [entry.key.decode() for entry in evicted]
 
@@ -48,7 +49,9 @@ def test_a_tenant_over_its_limit_pushes_out_only_its_own() -> None:
 
 def test_a_tenant_has_what_its_tier_lets_it_buffer_where_that_is_less() -> None:
     bounds: dict[str, int] = {"small": 2 * _SIZE, "large": 1 << 40}
-    entries = LruCache(10 * _SIZE, 5 * _SIZE, lambda: 0.5, map(str, itertools.count()).__next__, bound_of=bounds.get)
+    entries = Entries(
+        10 * _SIZE, 5 * _SIZE, lambda: 0.5, map(str, itertools.count()).__next__, Lru, bound_of=bounds.get
+    )
     put(entries, "x", tenant="other")
     for key in "abcdefgh":
         put(entries, key, tenant="small")
@@ -76,6 +79,24 @@ def test_storing_again_replaces_and_counts_bytes_once() -> None:
     put(entries, "a", size=50)
     assert len(entries) == 1
     assert entries.size_bytes == OVERHEAD_BYTES + 50
+
+
+def test_over_the_limit_of_all_the_tenant_with_most_gives() -> None:
+    entries = cache(entries=6)
+    put(entries, "a", tenant="small")
+    for key in "bcde":
+        put(entries, key, tenant="large")
+    put(entries, "f", tenant="small")
+    assert put(entries, "g", tenant="small") == ["b"]
+    assert (entries.partition("small")[0], entries.partition("large")[0]) == (3, 3)
+    assert len(entries) == 6
+
+
+def test_the_heap_of_tenants_stays_small() -> None:
+    entries = cache(entries=4)
+    for number in range(20_000):
+        put(entries, str(number), tenant=str(number % 3))
+    assert len(entries._largest) <= 2 * 3 + 1024
 
 
 def test_an_expired_entry_is_not_served_and_a_sweep_frees_the_rest() -> None:

@@ -1,17 +1,20 @@
-"""Entries by key, the least recently used evicted when bytes run out; each tenant in a partition of its own.
+"""Entries by key, each tenant in a partition of its own, with an order of its own in which they go when bytes run out.
 
-all       (tenant, key) in order of use  ─┐  both orders hold the same entries, so that eviction is O(1)
-tenant    key in order of use            ─┘  under either limit
-expiries  heap of (when, key); what it names may be gone already, and is skipped then
+tenant    key → entry, and the order
+largest   heap of (−bytes, tenant): under the limit of all, whose entries take most gives
+expiries  heap of (when, id)
+
+What stands in a heap may have changed since; that is seen when its turn comes.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+
+from services.cache.core.eviction import Eviction
 
 # What Python needs for an entry beside its body: key, tuples, and places in two ordered dicts and a heap. Measured with
 # tracemalloc.
@@ -51,18 +54,20 @@ class Entry:
 
 @dataclass(slots=True)
 class Partition:
-    """The entries of one tenant, oldest use first."""
+    """The entries of one tenant."""
 
-    entries: OrderedDict[bytes, Entry] = field(default_factory=OrderedDict)
+    order: Eviction
+    entries: dict[bytes, Entry] = field(default_factory=dict)
     size_bytes: int = 0
 
 
-class LruCache:
+class Entries:
     """At most `limit_bytes` in all, and for each tenant `tenant_limit_bytes` or what `bound_of` says, whichever is less (None: it
     says nothing).
 
-    `draw` gives numbers in [0, 1) for the jitter of the time to live, which keeps entries that were stored together from
-    expiring together; `new_id` makes ids that nobody can guess. `removed` is told the id of every entry that goes.
+    `order` makes a tenant's order. `draw` gives numbers in [0, 1) for the jitter of the time to live, which keeps entries that
+    were stored together from expiring together; `new_id` makes ids that nobody can guess. `removed` is told the id of every
+    entry that goes.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class LruCache:
         tenant_limit_bytes: int,
         draw: Callable[[], float],
         new_id: Callable[[], str],
+        order: Callable[[], Eviction],
         removed: Callable[[str], None] | None = None,
         bound_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
@@ -79,15 +85,16 @@ class LruCache:
         self._bound_of = bound_of
         self._draw = draw
         self._new_id = new_id
+        self._order = order
         self._removed = removed
-        self._all: OrderedDict[tuple[str, bytes], Entry] = OrderedDict()
         self._tenants: dict[str, Partition] = {}
         self._by_id: dict[str, Entry] = {}
         self._expiries: list[tuple[float, str]] = []
+        self._largest: list[tuple[int, str]] = []
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._by_id)
 
     def tenant_limit_bytes(self, tenant: str) -> int:
         """Most bytes of one tenant's entries."""
@@ -100,8 +107,9 @@ class LruCache:
         return (len(found.entries), found.size_bytes) if found else (0, 0)
 
     def get(self, tenant: str, key: bytes, now: float) -> Entry | None:
-        """The entry, now the most recently used one, unless it is missing or expired."""
-        entry = self._all.get((tenant, key))
+        """The entry, now used once more, unless it is missing or expired."""
+        partition = self._tenants.get(tenant)
+        entry = partition.entries.get(key) if partition is not None else None
         return self._used(entry, now) if entry is not None else None
 
     def get_by_id(self, tenant: str, entry_id: str, now: float) -> Entry | None:
@@ -132,21 +140,20 @@ class LruCache:
     def adopt(self, entry: Entry) -> list[Entry]:
         """Takes an entry that was made elsewhere, or before; gives what was evicted for it."""
         tenant, key = entry.tenant, entry.key
-        old = self._all.get((tenant, key))
+        partition = self._tenants.get(tenant)
+        old = partition.entries.get(key) if partition is not None else None
         if old is not None:
             self._remove(old)
-        partition = self._tenants.setdefault(tenant, Partition())
-        self._all[tenant, key] = partition.entries[key] = self._by_id[entry.id] = entry
+        partition = self._tenants.get(tenant)
+        if partition is None:
+            partition = self._tenants[tenant] = Partition(self._order())
+        partition.entries[key] = self._by_id[entry.id] = entry
+        partition.order.add(key, entry.size_bytes, entry.cost)
         self.size_bytes += entry.size_bytes
         partition.size_bytes += entry.size_bytes
         self._push_expiry(entry)
-        evicted: list[Entry] = []
-        limit_bytes = self.tenant_limit_bytes(tenant)
-        while partition.size_bytes > limit_bytes and len(partition.entries) > 1:
-            evicted.append(self._remove(next(iter(partition.entries.values()))))
-        while self.size_bytes > self.limit_bytes and len(self._all) > 1:
-            evicted.append(self._remove(next(iter(self._all.values()))))
-        return evicted
+        self._push_largest(tenant, partition)
+        return self._make_room(tenant, partition)
 
     def has_room(self, tenant: str, size_bytes: int) -> bool:
         """So much more of a tenant would push nothing out."""
@@ -198,12 +205,41 @@ class LruCache:
         if entry.expires_at <= now:
             self._remove(entry)
             return None
-        self._all.move_to_end((entry.tenant, entry.key))
-        self._tenants[entry.tenant].entries.move_to_end(entry.key)
+        self._tenants[entry.tenant].order.hit(entry.key)
         return entry
 
+    def _make_room(self, tenant: str, partition: Partition) -> list[Entry]:
+        evicted: list[Entry] = []
+        limit_bytes = self.tenant_limit_bytes(tenant)
+        while partition.size_bytes > limit_bytes and len(partition.entries) > 1:
+            evicted.append(self._evict(partition))
+        while self.size_bytes > self.limit_bytes and len(self._by_id) > 1:
+            evicted.append(self._evict(self._largest_partition()))
+        return evicted
+
+    def _evict(self, partition: Partition) -> Entry:
+        entry = partition.entries[partition.order.evict()]
+        self._forget(entry)
+        return entry
+
+    def _largest_partition(self) -> Partition:
+        while True:
+            size, tenant = self._largest[0]
+            partition = self._tenants.get(tenant)
+            if partition is None:
+                heapq.heappop(self._largest)
+            elif partition.size_bytes != -size:
+                heapq.heapreplace(self._largest, (-partition.size_bytes, tenant))
+            else:
+                return partition
+
     def _remove(self, entry: Entry) -> Entry:
-        del self._all[entry.tenant, entry.key]
+        self._tenants[entry.tenant].order.remove(entry.key)
+        self._forget(entry)
+        return entry
+
+    def _forget(self, entry: Entry) -> None:
+        """Its order has let go of it."""
         del self._by_id[entry.id]
         partition = self._tenants[entry.tenant]
         del partition.entries[entry.key]
@@ -213,7 +249,6 @@ class LruCache:
             del self._tenants[entry.tenant]
         if self._removed is not None:
             self._removed(entry.id)
-        return entry
 
     def _push_expiry(self, entry: Entry) -> None:
         heapq.heappush(self._expiries, (entry.expires_at, entry.id))
@@ -221,3 +256,9 @@ class LruCache:
         if len(self._expiries) > 2 * len(self._by_id) + 1024:
             self._expiries = [(e.expires_at, e.id) for e in self._by_id.values()]
             heapq.heapify(self._expiries)
+
+    def _push_largest(self, tenant: str, partition: Partition) -> None:
+        heapq.heappush(self._largest, (-partition.size_bytes, tenant))
+        if len(self._largest) > 2 * len(self._tenants) + 1024:
+            self._largest = [(-each.size_bytes, name) for name, each in self._tenants.items()]
+            heapq.heapify(self._largest)
