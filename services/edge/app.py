@@ -15,6 +15,7 @@ from services.edge.core.buffer_share import RequestRoom
 from services.edge.io.buffer_shares import BufferShares
 from services.edge.io.chat import ChatSurface
 from services.edge.io.console import ConsoleSurface
+from services.edge.io.contexts import ContextsSurface
 from services.edge.io.desk import Desk
 from services.edge.io.event_streams import EventStreams
 from services.edge.io.gate import Gate
@@ -172,6 +173,7 @@ class Edge:
             web.get("/v1/generations/{id}/events", generations.events),
             web.delete("/v1/generations/{id}", generations.delete),
             *responses.routes(),
+            web.delete("/v1/contexts/{id}", ContextsSurface(gate, routers).delete),
             web.get("/v1/models", models.list),
             web.get("/v1/models/{id:.+}", models.one),
             web.get("/healthz", self._healthz),

@@ -44,6 +44,8 @@ def check_request(request: common_pb2.GenerationRequest, served: Sequence[str], 
 def _check_rest(request: common_pb2.GenerationRequest) -> None:
     if not -128 <= request.priority <= 127:
         raise InvalidArgument("priority", "must be −128 … 127")
+    if request.HasField("context"):
+        raise InvalidArgument("context", "workers keep no conversations; ask a router")
     if request.deadline_unix_ms < 0:
         raise InvalidArgument("deadline_unix_ms", "must not be negative")
     if len(request.session.encode()) > _MOST_BYTES:

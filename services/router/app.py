@@ -11,6 +11,7 @@ import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from services.router.core.context_table import ContextTable
 from services.router.core.fleet import Fleet
 from services.router.core.flights import Flights
 from services.router.core.key_table import KeyTable
@@ -24,6 +25,8 @@ from services.router.io.books import Books
 from services.router.io.breaker_board import BreakerBoard
 from services.router.io.cache_client import CacheClient
 from services.router.io.caching import Caching
+from services.router.io.context_store import ContextStore
+from services.router.io.contexts import Contexts
 from services.router.io.joining import Joining
 from services.router.io.journal import Journal
 from services.router.io.locating import Locator
@@ -31,6 +34,7 @@ from services.router.io.metering import Metering
 from services.router.io.placing import Placing
 from services.router.io.probe import Probe
 from services.router.io.quotas import Quotas
+from services.router.io.recalling import Recalling
 from services.router.io.reclaiming import Reclaiming
 from services.router.io.records import Records
 from services.router.io.registry import Registry
@@ -81,6 +85,7 @@ class _Parts:
     servicer: RouterServicer
     server: MeshServer
     lease: Lease
+    contexts: Contexts
 
 
 class RouterApp:
@@ -241,6 +246,7 @@ class RouterApp:
             finished_ttl_ms=finished_ttl_ms,
         )
         quotas = Quotas(journal, clock, metrics, lease_s=settings.quota_lease_s, share=settings.quota_share)
+        contexts = self._contexts(journal)
         shared_flights = SharedFlights(journal, clock, settings.id, settings.flight_share_ms / 1000)
         books = Books(
             *(
@@ -251,7 +257,7 @@ class RouterApp:
                 metrics,
                 settings.cache_prompt_limit_bytes,
                 reclaiming.hint,
-                quotas,
+                (quotas, contexts),
                 breakers,
             ),
             *(Flights(settings.flights, settings.flight_followers), shared_flights, self._scope),
@@ -265,7 +271,7 @@ class RouterApp:
         )
         records = Records(valkey, self._scope, clock)
         admitting = self._admitting(
-            *(placing, registry, cache, records, quotas, journal, locator, books, shared_flights)
+            *(placing, registry, cache, records, quotas, journal, locator, books, shared_flights, contexts)
         )
         servicer = RouterServicer(
             Spanning(admitting, Tracer(self._tracing, "router")) if self._tracing is not None else admitting,
@@ -277,13 +283,14 @@ class RouterApp:
             metrics,
             self._models,
             self._tenants,
+            contexts,
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
             credentials_check_s=settings.credentials_check_s,
         )
         server = self._server(servicer, locator, registry, ports)
         lease = Lease(valkey, clock, "router", settings.id, self._lease_fields)
-        self._parts = _Parts(registry, cache, books, admitting, servicer, server, lease)
+        self._parts = _Parts(registry, cache, books, admitting, servicer, server, lease, contexts)
         self._loops = [self._scope.spawn(link.run(), "link"), self._scope.spawn(blocking.run(), "link-blocking")]
         await _linked(link)
         await registry.refresh()
@@ -297,6 +304,7 @@ class RouterApp:
             "models": self._models.run(),
             "review": servicer.review(),
             "flights": shared_flights.run(books.flights),
+            "contexts": contexts.run(),
             "arrivals": Arrivals(link, registry, strategy, clock, settings.poll_s, settings.session_ttl_s).run(),
         }
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
@@ -316,6 +324,7 @@ class RouterApp:
         locator: Locator,
         books: Books,
         shared_flights: SharedFlights,
+        contexts: Contexts,
     ) -> Admitting:
         """How a generation is opened, from Admitting to Placing; see `interfaces`."""
         settings, clock = self._settings, self._clock
@@ -326,8 +335,13 @@ class RouterApp:
         caching = Caching(joining, cache, records, journal, self._metrics, limit_bytes)
         resolving = Resolving(caching, self._models, registry, clock, self._metrics)
         metering = Metering(resolving, quotas, settings.expected_output_tokens)
+        recalling = Recalling(
+            *(metering, contexts, locator, clock),
+            max_message_bytes=self._shared.max_message_bytes,
+            read_body_bytes=limit_bytes,
+        )
         table = KeyTable(settings.idempotency_keys, RECORD_TTL_MS / 1000, books.__contains__)
-        attaching = Attaching(metering, journal, locator, table, clock, settings.idempotency_ttl_s)
+        attaching = Attaching(recalling, journal, locator, table, clock, settings.idempotency_ttl_s)
         return Admitting(
             Repeating(attaching, books, locator),
             *(books, clock, self._metrics),
@@ -338,6 +352,19 @@ class RouterApp:
             durability=common_pb2.Durability.Value(f"DURABILITY_{settings.durability.upper()}"),
             tenants=self._tenants,
             memory=self._memory,
+        )
+
+    def _contexts(self, journal: Journal) -> Contexts:
+        settings, clock, metrics = self._settings, self._clock, self._metrics
+        store = ContextStore(journal, clock, keep_s=settings.context_keep_s, most=settings.contexts_per_tenant)
+        table = ContextTable(
+            *(settings.contexts, settings.context_memory_bytes, self._tenants.buffered_bytes),
+            lambda why: metrics.context_evictions.labels(why).inc(),
+        )
+        return Contexts(
+            *(store, table, journal, self._scope, clock, metrics),
+            limit_bytes=settings.context_limit_bytes,
+            wait_s=settings.context_wait_s,
         )
 
     def _server(self, servicer: RouterServicer, locator: Locator, registry: Registry, ports: ReaderPorts) -> MeshServer:

@@ -3,7 +3,7 @@
 Opening a generation is one port, implemented in layers that are stacked in `app.py`. Each may answer or refuse by itself, or ask
 the next:
 
-    (Spanning →) Admitting → Repeating → Attaching → Metering → Resolving → Caching → Joining → Placing
+    (Spanning →) Admitting → Repeating → Attaching → Recalling → Metering → Resolving → Caching → Joining → Placing
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from services.router.core.body import Body
 from services.router.core.breaker import State
+from services.router.core.context_table import Name
 from services.router.core.decision import Decision
 from services.router.core.worker import Worker
 from streamway.following import Place
@@ -31,7 +32,8 @@ class Ask:
     for again, before or after. `cache` is what
     `Accepted.cache` will say, `allowance` what its tenant has left, `keep` whether the answer is to be stored,
     `flight` the key under which others may join it, `failed_leader` what it followed in vain. `decision` is which worker it was
-    given to and why, or why nobody, `breaker` how that worker's stood; `span` is the id of this hop's span where there is one.
+    given to and why, or why nobody, `breaker` how that worker's stood; `span` is the id of this hop's span where there is one;
+    `context` the kept conversation it is a turn of, which is in front of it by then.
     """
 
     request: common_pb2.GenerationRequest
@@ -51,6 +53,12 @@ class Ask:
     decision: Decision | None = None
     breaker: State | None = None
     span: str = ""
+    context: Name | None = None
+
+    @property
+    def needs_store(self) -> bool:
+        """It is refused where it cannot have a channel: so it asked, or what comes of it is to be kept."""
+        return self.context is not None or self.request.durability == common_pb2.DURABILITY_STRICT
 
     @property
     def unwanted(self) -> bool:
@@ -82,7 +90,7 @@ class Opener(Protocol):
 
 
 class Charges(Protocol):
-    """What is told of the end of generations, to charge for them. A generation that is not counted is ignored."""
+    """What is told of the end of generations: to charge for them, or to keep them. One that it does not know is ignored."""
 
     def ended(self, generation: str, event: common_pb2.Event) -> None:
         """With this last event."""

@@ -33,6 +33,32 @@ class RouterMetrics:
             ["part"],
             registry=registry,
         )
+        self.contexts = Gauge("streamway_router_contexts", "Kept contexts in this router's memory.", registry=registry)
+        self.context_bytes = Gauge(
+            "streamway_router_context_bytes",
+            "Bytes of the kept contexts in this router's memory: raw, as they would be sent, and packed, as they are there.",
+            ["form"],
+            registry=registry,
+        )
+        self.context_reads = Counter(
+            "streamway_router_context_reads",
+            "Kept contexts put in front of a turn, by where they were: memory, store; none and damaged were refused.",
+            ["source"],
+            registry=registry,
+        )
+        self.context_turns = Counter(
+            "streamway_router_context_turns",
+            "Turns of kept contexts by what became of them: kept; dropped, since they failed or were refused; busy, since another"
+            " one ran; lost, since the answer could not be had any more, and the context with it.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.context_evictions = Counter(
+            "streamway_router_context_evictions",
+            "Kept contexts given up in memory, by why: budget, sessions, tenant, idle. They are in the store still.",
+            ["reason"],
+            registry=registry,
+        )
         self.admissions = Counter(
             "streamway_router_admissions",
             "Generations asked for, by outcome: admitted, or the reason of the refusal.",

@@ -10,10 +10,14 @@ from typing import Any
 import grpc.aio
 
 from services.router.core.catalogue import served_models
+from services.router.core.context_table import Name
 from services.router.core.events import TERMINAL
+from services.router.core.validate import check_context_id
 from services.router.interfaces import Opener
 from services.router.io.books import Books
 from services.router.io.connection import Connection, where_from
+from services.router.io.context_store import digest_of
+from services.router.io.contexts import Contexts
 from services.router.io.locates import find
 from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
@@ -46,6 +50,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         metrics: RouterMetrics,
         models: ModelsWatch,
         tenants: TenancyWatch,
+        contexts: Contexts,
         *,
         outbox_limit_bytes: int,
         heartbeat_s: float,
@@ -60,6 +65,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._metrics = metrics
         self._models = models
         self._tenants = tenants
+        self._contexts = contexts
         self._outbox_limit_bytes = outbox_limit_bytes
         self._heartbeat_s = heartbeat_s
         self._credentials_check_s = credentials_check_s
@@ -148,6 +154,14 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         generation = _checked(request.generation)
         state = await self._locator.cancel(generation, caller().tenant_for(request.tenant))
         return router_pb2.CancelResponse(state=state)
+
+    async def ForgetContext(  # noqa: N802
+        self, request: router_pb2.ForgetContextRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.ForgetContextResponse:
+        """Deletes a kept conversation of the caller's tenant."""
+        check_context_id(request.id)
+        name = Name(caller().tenant_for(request.tenant), digest_of(request.id))
+        return router_pb2.ForgetContextResponse(found=await self._contexts.delete(name))
 
     async def ListModels(  # noqa: N802
         self, request: router_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[Any, Any]

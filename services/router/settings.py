@@ -245,6 +245,42 @@ class RouterSettings(ServiceSettings):
         le=1_000_000,
         description="Idempotency keys kept in memory for when Valkey is away; the oldest goes first.",
     )
+    contexts: int = Field(
+        default=65_536,
+        ge=1,
+        le=10_000_000,
+        description="Most kept contexts in this router's memory; all are in Valkey.",
+    )
+    context_memory_bytes: int = Field(
+        default=268_435_456,
+        ge=1_048_576,
+        le=1 << 40,
+        description="Bytes that kept contexts may take in this router's memory, compressed.",
+    )
+    context_limit_bytes: int = Field(
+        default=1_048_576,
+        ge=1024,
+        le=64 * 1024 * 1024,
+        description="Most bytes that a kept context may have together with the turn that is appended to it.",
+    )
+    context_keep_s: float = Field(
+        default=86_400.0,
+        ge=60,
+        le=365 * 86_400,
+        description="Seconds a context is kept in Valkey after its latest turn.",
+    )
+    contexts_per_tenant: int = Field(
+        default=10_000,
+        ge=1,
+        le=10_000_000,
+        description="Most contexts of one tenant in Valkey; beyond that its longest unused are deleted.",
+    )
+    context_wait_s: float = Field(
+        default=1.0,
+        ge=0,
+        le=60,
+        description="Seconds a turn of a kept context waits for the end of the one before it, before it is refused.",
+    )
     cache_budget_ms: float = Field(
         default=20.0,
         ge=0,

@@ -49,12 +49,12 @@ _conversation: Final = msgspec.json.Decoder(_Conversation)
 def key_of(request: common_pb2.GenerationRequest) -> str:
     """16 hex digits; empty when there is nothing to go by.
 
-    An explicit session id first, then OpenAI's names in the original body, then the prompt: of the typed messages, or of
-    the body where they were left out. A body that can't be read says nothing. Costs a look at the body, and only for
-    requests without a session.
+    An explicit session id first, or that of a kept context, then OpenAI's names in the original body, then the prompt: of the
+    typed messages, or of the body where they were left out. A body that can't be read says nothing. Costs a look at the body, and
+    only for requests without a session.
     """
-    if request.session:
-        return session_key.of_id(request.session)
+    if request.session or request.context.id:
+        return session_key.of_id(request.session or request.context.id)
     if request.openai_body:
         said = _look(request)
         if said.name:

@@ -28,6 +28,7 @@ IGNORED: Final = frozenset(
         "load_tokens",  # what it is counted with
         "cache_control",  # whether to look and to keep, not for what
         "replay",  # how fast it comes
+        "context",  # what is kept is among the messages by the time anybody looks
     }
 )
 

@@ -4,8 +4,8 @@ The tree, in `catalogue`, `engines`, `quotas` and `caching`; `table` has a row f
 
     StreamwayError
     ├── InvalidArgument, Malformed, TooLarge, ContextLengthExceeded                   the request is wrong
-    ├── DuplicateId, IdempotencyConflict                                              a name is taken
-    ├── ModelNotFound, GenerationNotFound, EventsExpired                              nothing of that name
+    ├── DuplicateId, IdempotencyConflict, ContextBusy                                 a name is taken
+    ├── ModelNotFound, GenerationNotFound, EventsExpired, ContextNotFound             nothing of that name
     ├── Unauthenticated, PermissionDenied                                             not allowed
     ├── QueueFull, TooManyGenerations, NoWorkers, QueueTimeout                        not now
     ├── DeadlineExceeded, Cancelled, SlowConsumer, GoingAway                          the reader or the end
@@ -19,7 +19,9 @@ The tree, in `catalogue`, `engines`, `quotas` and `caching`; `table` has a row f
 from streamway.errors.caching import NotCached, TooMuchFeedback
 from streamway.errors.catalogue import (
     Cancelled,
+    ContextBusy,
     ContextLengthExceeded,
+    ContextNotFound,
     DeadlineExceeded,
     DuplicateId,
     EventsExpired,
@@ -53,7 +55,9 @@ from streamway.errors.translate import from_rpc_error, from_status, to_openai_bo
 __all__ = [
     "TABLE",
     "Cancelled",
+    "ContextBusy",
     "ContextLengthExceeded",
+    "ContextNotFound",
     "DeadlineExceeded",
     "DuplicateId",
     "EdgeOverloaded",

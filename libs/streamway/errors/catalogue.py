@@ -107,6 +107,30 @@ class GenerationNotFound(StreamwayError):
         super().__init__(f"there is no generation {generation[:64]!r}", generation=generation[:64])
 
 
+class ContextNotFound(StreamwayError):
+    reason = Reason.ERROR_REASON_CONTEXT_NOT_FOUND
+
+    def __init__(self, context: str, why: str = "nothing is kept under this id") -> None:
+        super().__init__(
+            f"the context {context[:64]!r} cannot be gone on with: {why}; send the whole conversation as its start",
+            field="context",
+            context=context[:64],
+        )
+
+
+class ContextBusy(StreamwayError):
+    reason = Reason.ERROR_REASON_CONTEXT_BUSY
+
+    def __init__(self, context: str, generation: str) -> None:
+        super().__init__(
+            f"a turn of the context {context[:64]!r} runs; wait for its end, or cancel it, and send this one again",
+            retry_after_s=1.0,
+            field="context",
+            context=context[:64],
+            generation=generation,
+        )
+
+
 class DuplicateId(StreamwayError):
     reason = Reason.ERROR_REASON_DUPLICATE_ID
 

@@ -45,6 +45,17 @@ TABLE: Final[dict[Reason.ValueType, Row]] = {
     Reason.ERROR_REASON_GENERATION_NOT_FOUND: Row(
         _C.NOT_FOUND, 404, _BAD, 1008, False, "this tenant has no such generation"
     ),
+    Reason.ERROR_REASON_CONTEXT_NOT_FOUND: Row(
+        _C.NOT_FOUND,
+        404,
+        _BAD,
+        1008,
+        False,
+        "no conversation is kept under this id, or no more: all of it must be sent",
+    ),
+    Reason.ERROR_REASON_CONTEXT_BUSY: Row(
+        _C.ABORTED, 409, _BAD, 1013, True, "another turn of the kept conversation runs"
+    ),
     Reason.ERROR_REASON_DUPLICATE_ID: Row(
         _C.ALREADY_EXISTS, 409, _BAD, 1008, False, "the id belongs to a live generation"
     ),

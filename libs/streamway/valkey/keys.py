@@ -66,6 +66,26 @@ def session(tenant: str, session_key: str) -> str:
     return f"sw:session:{{{tenant}/{session_key}}}"
 
 
+def context(tenant: str, digest: str) -> str:
+    """Hash: what is said of a kept context beside its text: its last turn, and the one that runs."""
+    return f"sw:context:{{{tenant}/{digest}}}"
+
+
+def context_text(tenant: str, digest: str) -> str:
+    """List of the packed segments of a kept context."""
+    return f"sw:context:{{{tenant}/{digest}}}:text"
+
+
+def contexts(tenant: str) -> str:
+    """Sorted set of the digests of a tenant's kept contexts, by the Unix millisecond of their last turn."""
+    return f"sw:contexts:{{{tenant}}}"
+
+
+def contexts_running() -> str:
+    """Sorted set of the kept contexts, tenant/digest, of which a turn runs, by the Unix millisecond when somebody looks."""
+    return "sw:contexts-running"
+
+
 def prompts(tenant: str, model: str, window: int) -> str:
     """Sorted set of the system prompts that a tenant's requests began with in a window of time, by how many."""
     return f"sw:prompts:{{{tenant}/{model}}}:{window}"

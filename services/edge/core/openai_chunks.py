@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from streamway.errors import StreamwayError, to_openai_body
+from streamway.openai import raw_choice
 from streamway.v1 import common_pb2
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder().decode
 
 PING: Final = b": ping\n\n"
 DONE: Final = b"data: [DONE]\n\n"
@@ -42,22 +42,6 @@ def usage_of(usage: common_pb2.Usage) -> dict[str, Any]:
 def truncation(why: str) -> dict[str, str]:
     """What stands beside OpenAI's fields, as `streamway`, where the mesh has cut an answer."""
     return {"truncated": why}
-
-
-def raw_choice(token: common_pb2.Token) -> dict[str, Any]:
-    """The engine's own choice object of a piece that is not plain text, with `delta` filled in. It came as JSON from an
-    engine: whatever does not look like one becomes its text."""
-    try:
-        choice = _decode(token.raw_delta)
-    except msgspec.MsgspecError:
-        choice = {}
-    if not isinstance(choice, dict):
-        choice = {}
-    delta = choice.get("delta")
-    delta = dict(delta) if isinstance(delta, dict) else {}
-    if token.text and not delta.get("content"):
-        delta["content"] = token.text
-    return {**choice, "delta": delta}
 
 
 class ChunkEncoder:

@@ -7,9 +7,10 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from services.edge.core.openai_chunks import raw_choice, truncation
+from services.edge.core.openai_chunks import truncation
 from services.edge.core.responses_request import Echo
 from streamway.errors import Cancelled, GenerationNotFound, StreamwayError, from_status
+from streamway.openai import raw_choice
 from streamway.runtime.shapes import is_generation_id
 from streamway.v1 import common_pb2
 

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from services.edge.core.commands import BadFrame
 from services.edge.core.json_errors import explain
+from services.edge.core.kept_context import USES
 from streamway.errors import InvalidArgument, Malformed
 from streamway.v1 import common_pb2
 
@@ -60,6 +61,7 @@ class OpenBody(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     durability: Literal["off", "relaxed", "strict"] | None = None
     on_disconnect: Literal["grace", "cancel", "continue"] = "grace"
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+    context: Literal["start", "append"] | None = None
 
 
 class OpenFrame(OpenBody, tag_field="type", tag="open", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -201,6 +203,8 @@ def to_request(frame: OpenBody, now_ms: int) -> common_pb2.GenerationRequest:
         session=frame.session,
         idempotency_key=frame.idempotency_key,
     )
+    if frame.context is not None:
+        request.context.use = USES[frame.context]
     if frame.deadline_ms is not None:
         request.deadline_unix_ms = now_ms + frame.deadline_ms
     return request

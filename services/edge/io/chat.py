@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import cache_hits, openai_request, rate_limits
+from services.edge.core import cache_hits, kept_context, openai_request, rate_limits
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.core.openai_request import ChatBody
@@ -82,6 +82,7 @@ class ChatSurface:
         wanted.durability = durability_of(request)
         wanted.on_disconnect = on_disconnect_of(request, "cancel")
         wanted.idempotency_key = idempotency_key_of(request)
+        kept_context.by_header(wanted, request.headers.get(kept_context.HEADER, ""), caller.session)
         wanted.traceparent = caller.context.traceparent
         if chat.stream:
             return await self._stream(request, caller, chat, wanted)

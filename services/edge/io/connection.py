@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import WSMsgType, web
 
-from services.edge.core import ws_frames
+from services.edge.core import kept_context, ws_frames
 from services.edge.core.commands import BadFrame, Cancel, Live, Name, Open, Restore, Resume
 from services.edge.interfaces import Dialect
 from services.edge.io.desk import Generation
@@ -107,6 +107,7 @@ class Connection(Lifetime):
             context = begin(self._caller.context.traceparent, tenant=self._caller.identity.tenant)
             request.generation = new_generation_id()
             request.tenant = self._caller.identity.tenant
+            kept_context.name(request, request.session or self._caller.session)
             request.session = session_key.of_id(request.session) if request.session else self._session
             request.traceparent = context.traceparent
             reader = FrameReader(self, command.id, context.traceparent)

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import rate_limits, ws_protocol
+from services.edge.core import kept_context, rate_limits, ws_protocol
 from services.edge.core.commands import cursor_of
 from services.edge.io.desk import Desk
 from services.edge.io.event_readers import EventStreamReader, PollReader
@@ -219,6 +219,9 @@ class GenerationsSurface:
         wanted.cache = wanted.cache or cache_policy_of(request)
         wanted.durability = wanted.durability or durability_of(request)
         wanted.idempotency_key = wanted.idempotency_key or idempotency_key_of(request)
+        if request.headers.get(kept_context.HEADER) and not wanted.HasField("context"):
+            kept_context.by_header(wanted, request.headers[kept_context.HEADER], wanted.session or caller.session)
+        kept_context.name(wanted, wanted.session or caller.session)
         address = caller.address if self._by_address else ""
         key = session_key.choose(wanted.session or caller.session, "", address, "", claim=caller.identity.session)
         texts = [(message.role, message.content) for message in wanted.messages]

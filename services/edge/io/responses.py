@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from services.edge.core import responses_request
+from services.edge.core import kept_context, responses_request
 from services.edge.core.responses_events import ResponseEvents
 from services.edge.core.responses_request import Message, ResponsesBody
 from services.edge.core.responses_state import ResponseState, generation_of, response_id
@@ -83,6 +83,8 @@ class ResponsesSurface:
     async def create(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/responses`."""
         caller = self._gate.admit(request)
+        if kept_context.HEADER in request.headers:
+            raise InvalidArgument(kept_context.HEADER, "here a conversation goes on by previous_response_id")
         if request.content_type != "application/json":
             # A page of another site can post text/plain without asking; this is what stops it.
             raise web.HTTPUnsupportedMediaType(text="send the request as 'Content-Type: application/json'")

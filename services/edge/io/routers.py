@@ -160,6 +160,11 @@ class Routers:
         answer = await self._ask(generation, lambda link: _cancel(link, request))
         return answer.state
 
+    async def forget_context(self, id_: str, tenant: str) -> bool:
+        """Deletes a kept conversation; False: there was none. Raises RouterUnavailable and others."""
+        request = router_pb2.ForgetContextRequest(id=id_, tenant=tenant)
+        return await self._ask(id_, lambda link: _forget(link, request))
+
     async def close(self) -> None:
         """Ends every link."""
         for link in self._links.values():
@@ -188,11 +193,11 @@ class Routers:
                 del self._missing_since[address]
                 await link.close()
 
-    async def _ask(self, generation: str, question: Callable[[RouterLink], Awaitable[T]]) -> T:
-        """A question about one generation, to its router or to another when that one can't answer."""
+    async def _ask(self, id_: str, question: Callable[[RouterLink], Awaitable[T]]) -> T:
+        """A question about one thing, to its router or to another when that one can't answer."""
         links = [link for link in self._links.values() if link.live]
         while links:
-            address = choose_router(generation, [link.address for link in links])
+            address = choose_router(id_, [link.address for link in links])
             link = self._links.get(address)
             links = [other for other in links if other.address != address]
             if link is None:
@@ -226,3 +231,15 @@ async def _cancel(link: RouterLink, request: router_pb2.CancelRequest) -> router
             raise RouterUnavailable from None
         raise from_rpc_error(problem) from None
     return answer
+
+
+async def _forget(link: RouterLink, request: router_pb2.ForgetContextRequest) -> bool:
+    try:
+        answer: router_pb2.ForgetContextResponse = await link.stub.ForgetContext(
+            request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S
+        )
+    except grpc.aio.AioRpcError as problem:
+        if problem.code() in _SILENT:
+            raise RouterUnavailable from None
+        raise from_rpc_error(problem) from None
+    return answer.found

@@ -23,6 +23,8 @@ COUNTS: Final[Mapping[Reason.ValueType, bool]] = MappingProxyType(
         Reason.ERROR_REASON_CONTEXT_LENGTH_EXCEEDED: False,
         Reason.ERROR_REASON_MODEL_NOT_FOUND: False,
         Reason.ERROR_REASON_GENERATION_NOT_FOUND: False,
+        Reason.ERROR_REASON_CONTEXT_NOT_FOUND: False,
+        Reason.ERROR_REASON_CONTEXT_BUSY: False,
         Reason.ERROR_REASON_DUPLICATE_ID: False,
         Reason.ERROR_REASON_UNAUTHENTICATED: False,
         Reason.ERROR_REASON_PERMISSION_DENIED: False,

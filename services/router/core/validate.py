@@ -14,6 +14,7 @@ _MOST_CHOICES: Final = 16
 _MOST_STOPS: Final = 16
 _MOST_METADATA: Final = 16
 _TEXT_BYTES: Final = 256
+_CONTEXT_ID_BYTES: Final = 64
 _RANGES: Final = {
     "temperature": (0.0, 2.0),
     "top_p": (0.0, 1.0),
@@ -47,10 +48,23 @@ def check(
     _check_enum("on_disconnect", common_pb2.OnDisconnect, request.on_disconnect)
     _check_enum("durability", common_pb2.Durability, request.durability)
     _check_text("idempotency_key", request.idempotency_key)
+    if request.HasField("context"):
+        check_context_id(request.context.id)
+        _check_enum("context.use", common_pb2.ContextUse, request.context.use)
+        if not request.context.use:
+            raise InvalidArgument(
+                "context.use", "say whether the messages start the conversation or are appended to it"
+            )
     if request.deadline_unix_ms < 0:
         raise InvalidArgument("deadline_unix_ms", "must not be negative")
     if request.deadline_unix_ms and request.deadline_unix_ms <= now_unix_ms:
         raise DeadlineExceeded("the request was on its way to the router")
+
+
+def check_context_id(id_: str) -> None:
+    """Raises InvalidArgument."""
+    if not 0 < len(id_.encode()) <= _CONTEXT_ID_BYTES:
+        raise InvalidArgument("context.id", f"name the conversation, in at most {_CONTEXT_ID_BYTES} bytes")
 
 
 def _check_messages(request: common_pb2.GenerationRequest) -> None:

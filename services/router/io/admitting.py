@@ -79,6 +79,8 @@ class Admitting:
             raise refusal
         request = ask.request
         ask.size_bytes = prompt_bytes(request)
+        if request.HasField("context") and not request.context.id:
+            request.context.id = request.session
         now_ms = self._clock.unix() * 1000
         validate.check(request, now_ms, ask.size_bytes, self._prompt_limit_bytes, "STREAMWAY_MAX_MESSAGE_BYTES")
         ask.tenant, ask.lowered_priority = entitle(request, self._tenants.tenancy)

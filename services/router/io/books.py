@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from services.router.core.breakers import Call
@@ -62,7 +62,7 @@ class Books:
         metrics: RouterMetrics,
         most_bytes: int,
         suspect: Callable[[str], None],
-        charges: Charges,
+        charges: Sequence[Charges],
         breakers: BreakerBoard,
         flights: Flights,
         shared: SharedFlights,
@@ -177,14 +177,14 @@ class Books:
     def lost(self, generation: str, worker: str, error: StreamwayError) -> None:
         """Its worker is gone. If another goes on with it, that one reports its load itself."""
         self._suspect(worker)
-        self._charges.abandon(generation)
+        self._abandon_charges(generation)
         call = self._close(generation)
         if call is not None:
             self._breakers.failed(call, error)
 
     def unseen(self, generation: str) -> None:
         """How it ended is not known here."""
-        self._charges.abandon(generation)
+        self._abandon_charges(generation)
         self.settle(generation)
 
     def ended(self, generation: str, event: common_pb2.Event) -> None:
@@ -192,9 +192,10 @@ class Books:
         error = from_status(event.error.status) if event.HasField("error") else None
         if isinstance(error, EventsExpired):
             # What the other one uses is not seen here: the charge stays.
-            self._charges.abandon(generation)
+            self._abandon_charges(generation)
         else:
-            self._charges.ended(generation, event)
+            for each in self._charges:
+                each.ended(generation, event)
         call = self._close(generation)
         if call is None:
             return
@@ -202,6 +203,10 @@ class Books:
             self._breakers.failed(call, error)
         else:
             self._breakers.finished(call)
+
+    def _abandon_charges(self, generation: str) -> None:
+        for each in self._charges:
+            each.abandon(generation)
 
     def store(self, request: common_pb2.GenerationRequest, events: list[common_pb2.Event]) -> None:
         """Offers an answer to the cache."""

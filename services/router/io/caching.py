@@ -60,7 +60,7 @@ class Caching:
                 await self._journal.keep(request, told)
                 return Opened(told, None, durable=True)
             except StoreUnavailable:
-                if request.durability == common_pb2.DURABILITY_STRICT:
+                if ask.needs_store:
                     raise
         self._records.note_answered(request)
         return Opened(events.replay(request, answer, ask.cache, allowance=ask.allowance), None)

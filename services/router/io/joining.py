@@ -49,7 +49,8 @@ class Joining:
         """Raises what `inner` raises, and Cancelled."""
         # Another model may have been tried before.
         ask.flight = None
-        key = flight_key(ask.request, ask.body, self._limit_bytes)
+        # A turn of a kept context ends for itself: a cancel of its own must not leave it running for others.
+        key = flight_key(ask.request, ask.body, self._limit_bytes) if ask.context is None else None
         if key is None:
             return await self._inner.open(ask)
         while True:

@@ -119,7 +119,7 @@ class Placing:
                     return again
                 await self._journal.give(task, None)
         except StoreUnavailable:
-            if request.durability == common_pb2.DURABILITY_STRICT:
+            if ask.needs_store:
                 raise
             return self._hand_over(ask, place, told)
         except TaskInDoubt:

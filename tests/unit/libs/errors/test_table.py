@@ -27,6 +27,8 @@ EXAMPLES: list[StreamwayError] = [
     errors.ContextLengthExceeded("9000 tokens of 8192"),
     errors.ModelNotFound("nobody", ["b", "a"]),
     errors.GenerationNotFound("x"),
+    errors.ContextNotFound("chat-7"),
+    errors.ContextBusy("chat-7", "x"),
     errors.DuplicateId("x"),
     errors.PermissionDenied.model("m", ["a"]),
     errors.PermissionDenied.tenant("acme"),
