@@ -117,13 +117,11 @@ class Contexts:
         turn = self._leases.get(generation)
         if turn is None:
             return
-        error = from_status(event.error.status) if event.HasField("error") else None
-        if error is None:
+        if event.HasField("error") and isinstance(from_status(event.error.status), EventsExpired):
+            self.abandon(generation)
+        else:
+            # Which end it was is what the channel says, to whoever asks.
             self._scope.spawn(self._note(turn), "context-ended")
-            return
-        self._release(generation)
-        if not isinstance(error, EventsExpired):
-            self._scope.spawn(self._roll_back(turn.name, generation, ""), "context-failed")
 
     def abandon(self, generation: str) -> None:
         """Its end will not be seen here: whoever wants the next turn, or looks after it, reads it in its channel."""
