@@ -28,7 +28,13 @@ _FLOOR_SHARE: Final = 0.15
 # Operations HTTP listens this far above the gRPC port, unless set.
 OPERATIONS_OFFSET: Final = 1000
 # Names that would say too little among the adapter's other settings.
-_RENAMED: Final = {"kind": "backend", "url": "engine_url", "keep_alive": "engine_keep_alive"}
+_RENAMED: Final = {
+    "kind": "backend",
+    "url": "engine_url",
+    "keep_alive": "engine_keep_alive",
+    "probe": "engine_probe",
+    "probe_timeout_s": "engine_probe_timeout_s",
+}
 
 
 def _engine_option(name: str) -> Any:
@@ -72,6 +78,8 @@ class AdapterSettings(ServiceSettings):
     connect_timeout_s: float = _engine_option("connect_timeout_s")
     health_timeout_s: float = _engine_option("health_timeout_s")
     start_timeout_s: float = _engine_option("start_timeout_s")
+    engine_probe: bool = _engine_option("probe")
+    engine_probe_timeout_s: float = _engine_option("probe_timeout_s")
     pass_streamway_fields: bool = _engine_option("pass_streamway_fields")
     simulation: SimulationSettings = _engine_option("simulation")
 
