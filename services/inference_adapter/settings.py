@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from copy import copy
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.backends.options import BackendOptions, EngineKind
 from services.inference_adapter.core.concurrency import LimitRule
 from services.inference_adapter.core.retry_budget import RetryBudget
 from services.inference_adapter.core.silence import SilenceLimits
@@ -66,7 +66,7 @@ class AdapterSettings(ServiceSettings):
         le=65535,
         description="Port of health and metrics. 0: a free one. Empty: the gRPC port + 1000.",
     )
-    backend: Literal["llamacpp", "openai_http", "simulated"] = _engine_option("kind")
+    backend: EngineKind = _engine_option("kind")
     engine_url: str = _engine_option("url")
     engine_token: SecretStr | None = _engine_option("engine_token")
     engine_keep_alive: bool | None = _engine_option("keep_alive")
@@ -348,7 +348,7 @@ class AdapterSettings(ServiceSettings):
     def silence_limits(self) -> SilenceLimits:
         """How long engine calls may be silent."""
         first_token_s = self.first_token_timeout_s
-        on_cpu = self.backend == "llamacpp" and not self.engine_url
+        on_cpu = self.backend == "llamacpp_inside" or (self.backend == "llamacpp" and not self.engine_url)
         if on_cpu and "first_token_timeout_s" not in self.model_fields_set:
             first_token_s = _CPU_FIRST_TOKEN_S
         return SilenceLimits(

@@ -26,10 +26,10 @@ class UpSettings(ServiceSettings):
 
     engine: str = Field(
         default="llamacpp",
-        description="What runs the model: llamacpp, simulated, or the URL of an OpenAI-compatible server.",
+        description="What runs the model: llamacpp, llamacpp_inside, simulated, or the URL of an OpenAI-compatible server.",
     )
     model: Path | None = Field(
-        default=None, description="GGUF file for llamacpp. Without it: the small model that `make run` installs."
+        default=None, description="GGUF file for llama.cpp. Without it: the small model that `make run` installs."
     )
     workers: int = Field(default=1, ge=1, le=64, description="Number of inference-adapters, each with its own engine.")
     edges: int = Field(default=1, ge=1, le=64, description="Number of edge processes; they share one port.")

@@ -64,11 +64,13 @@ class Engine:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture(params=["simulated", "http-tcp", "http-unix", "llamacpp"])
+@pytest.fixture(params=["simulated", "http-tcp", "http-unix", "llamacpp", "llamacpp-inside"])
 async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
     server: EngineServer | None = None
     if request.param == "llamacpp":
         options = _llamacpp_options()
+    elif request.param == "llamacpp-inside":
+        options = _llamacpp_options().model_copy(update={"kind": "llamacpp_inside"})
     elif request.param == "simulated":
         options = BackendOptions(kind="simulated", simulation=SIMULATION)
     else:
@@ -79,7 +81,7 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     backend = make_backend(options, "w-1")
     try:
         await backend.start()
-        yield Engine(backend, simulated=options.kind != "llamacpp")
+        yield Engine(backend, simulated=not options.kind.startswith("llamacpp"))
     finally:
         await backend.close()
         if server is not None:
@@ -106,7 +108,7 @@ async def test_info_names_model_slots_and_context(engine: Engine) -> None:
     assert info.slots == (4 if engine.simulated else 2)
     assert info.models[0].name == ("simulated" if engine.simulated else "smollm2-135m-instruct")
     assert info.models[0].context_tokens == (4096 if engine.simulated else 1024)
-    assert (info.pid > 0) != engine.simulated
+    assert (info.pid > 0) == (info.kind == "llamacpp")
     assert not info.elastic, "its slots are known"
 
 

@@ -12,7 +12,7 @@ from streamway.runtime.process import StartError
 
 def make_backend(options: BackendOptions, worker: str) -> Backend:
     """The backend of `options.kind`, not started. `worker` is the id that errors name. Raises StartError."""
-    if options.kind == "llamacpp":
+    if options.kind in {"llamacpp", "llamacpp_inside"}:
         return LlamaCppBackend(options, worker)
     if options.kind == "openai_http":
         if not options.url:

@@ -1,21 +1,25 @@
-"""llama.cpp as an engine: started here in a child process, or running somewhere already."""
+"""llama.cpp as an engine: started here in a child process or in our own, or running somewhere already."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from services.inference_adapter.backends.llamacpp_inside import Inside
 from services.inference_adapter.backends.llamacpp_process import LlamaProcess
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
-from services.inference_adapter.backends.openai_http.exchanges import StreamCall
+from services.inference_adapter.backends.openai_http.body import OurFields, build
 from services.inference_adapter.backends.options import BackendOptions
-from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
-from streamway.errors import EngineFailed
+from services.inference_adapter.backends.probing import Probing
+from services.inference_adapter.core.continuation import choices_of, made_tokens
+from services.inference_adapter.interfaces import EngineCall, EngineInfo, EngineLoad, EngineModel, EngineSink
+from streamway.errors import EngineFailed, StreamwayError
 from streamway.journal.answer import ChoiceSoFar
 from streamway.runtime.process import StartError
 from streamway.v1 import common_pb2
@@ -24,6 +28,8 @@ from streamway.v1 import common_pb2
 SLOTS_INTERVAL_S: Final = 2.0
 DEFAULT_SLOTS: Final = 4
 DEFAULT_CONTEXT_TOKENS: Final = 4096
+# Inside, its progress in prefill is what a cancel rides on.
+_PROGRESS: Final = OurFields({"return_progress": True}, "", "")
 _log = structlog.get_logger("adapter")
 
 
@@ -46,16 +52,21 @@ class LlamaCppBackend:
 
     def __init__(self, options: BackendOptions, worker: str) -> None:
         self._worker = worker
-        self._process: LlamaProcess | None = None
-        if not options.url:
+        self._process: LlamaProcess | Inside | None = None
+        self._inside: Inside | None = None
+        if options.kind == "llamacpp_inside":
+            self._process = self._inside = Inside(_started_options(options), worker)
+        elif not options.url:
             self._process = LlamaProcess(_started_options(options))
+        if self._process is not None:
             options = options.model_copy(
                 update={"url": self._process.url, "model_name": options.model_name or _name_of(options.model_path)}
             )
         # Not merely a default: somebody who sets keep_alive has measured it with a newer server.
         keep_alive = options.keep_alive if options.keep_alive is not None else False
         self._options = options.model_copy(update={"keep_alive": keep_alive})
-        self._http = OpenAIHTTPBackend(self._options, worker, kind="llamacpp")
+        # It asks about slots, props and health in any case; the answers too, unless the engine is inside.
+        self._http = OpenAIHTTPBackend(self._options.model_copy(update={"probe": False}), worker, kind="llamacpp")
         self._info: EngineInfo | None = None
         self._kv_used: float | None = None
         self._slots_asked = float("-inf")
@@ -67,6 +78,9 @@ class LlamaCppBackend:
         try:
             await self._http.start()
             self._info = await self._describe()
+            if self._options.probe:
+                probing = Probing(self.call, self._info.models[0].name, self._info.capabilities)
+                self._info = replace(self._info, capabilities=await probing.run(self._options.probe_timeout_s))
         except BaseException:
             await self.close()
             raise
@@ -92,7 +106,7 @@ class LlamaCppBackend:
         )
         slots = self._options.slots or props.total_slots or DEFAULT_SLOTS
         pid = self._process.pid if self._process else 0
-        return EngineInfo("llamacpp", found.address, models, slots, pid, capabilities=found.capabilities)
+        return EngineInfo(self._options.kind, found.address, models, slots, pid, capabilities=found.capabilities)
 
     def info(self) -> EngineInfo:
         """What the engine is; valid after `start`."""
@@ -101,9 +115,18 @@ class LlamaCppBackend:
 
     def call(
         self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
-    ) -> StreamCall:
+    ) -> EngineCall:
         """Starts one streamed chat completion; a last message of the assistant is what its server goes on with."""
-        return self._http.call(request, sink, so_far)
+        if self._inside is None:
+            return self._http.call(request, sink, so_far)
+        try:
+            body = build(request, request.model, so_far=so_far, ours=_PROGRESS)
+        except StreamwayError as problem:
+            call = self._inside.idle_call(sink)
+            asyncio.get_running_loop().call_soon(call.fail, problem)
+            return call
+        made = made_tokens(so_far) if so_far is not None else 0
+        return self._inside.call(sink, body, choices_of(request), made)
 
     async def load(self) -> EngineLoad:
         """Our own count of calls, and the KV use of /slots, asked for no more than every two seconds.
@@ -116,7 +139,8 @@ class LlamaCppBackend:
         if time.monotonic() - self._slots_asked >= SLOTS_INTERVAL_S:
             self._slots_asked = time.monotonic()
             await self._ask_slots()
-        return EngineLoad(self._http.running, 0, self._kv_used)
+        running = self._http.running if self._inside is None else len(self._inside.calls)
+        return EngineLoad(running, 0, self._kv_used)
 
     async def _ask_slots(self) -> None:
         try:

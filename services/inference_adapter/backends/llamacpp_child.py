@@ -33,6 +33,23 @@ def die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
+def configure(native: Any, *, model: str, name: str, socket: str, slots: int, context_tokens: int, threads: int) -> Any:
+    """How llama.cpp is started, whether it has a process of its own or not. `context_tokens` are those of one slot."""
+    settings = native.CommonParams()
+    settings.model.path = model
+    settings.model_alias = {name}
+    settings.hostnames = [socket]
+    settings.ui = False
+    settings.n_parallel = slots
+    settings.n_threads_http = slots + 4  # one for each stream, and room for health checks beside them
+    settings.n_ctx = context_tokens * slots
+    settings.cache_ram_mib = PROMPT_CACHE_MIB
+    settings.n_batch = settings.n_ubatch = PREFILL_BATCH
+    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
+    settings.endpoint_metrics = settings.endpoint_slots = settings.endpoint_props = True
+    return settings
+
+
 def main() -> None:
     words = argparse.ArgumentParser(prog="llamacpp_child")
     words.add_argument("--model", required=True)
@@ -56,18 +73,15 @@ def main() -> None:
         _say(f"failed xllamacpp cannot be imported ({problem}); install streamway[llamacpp]")
         sys.exit(3)
     native: Any = xllamacpp
-    settings = native.CommonParams()
-    settings.model.path = given.model
-    settings.model_alias = {given.name}
-    settings.hostnames = [given.socket]
-    settings.ui = False
-    settings.n_parallel = given.slots
-    settings.n_threads_http = given.slots + 4  # one for each stream, and room for health checks beside them
-    settings.n_ctx = given.context_tokens * given.slots
-    settings.cache_ram_mib = PROMPT_CACHE_MIB
-    settings.n_batch = settings.n_ubatch = PREFILL_BATCH
-    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = given.threads
-    settings.endpoint_metrics = settings.endpoint_slots = settings.endpoint_props = True
+    settings = configure(
+        native,
+        model=given.model,
+        name=given.name,
+        socket=given.socket,
+        slots=given.slots,
+        context_tokens=given.context_tokens,
+        threads=given.threads,
+    )
     try:
         server = native.Server(settings)
     except Exception as problem:  # noqa: BLE001 - native code raises what it likes; the parent tells it in one line

@@ -65,7 +65,7 @@ class LlamaProcess:
             raise
 
     async def _spawn(self, name: str) -> None:
-        threads = self._options.threads or _cores()
+        threads = self._options.threads or compute_threads()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "services.inference_adapter.backends.llamacpp_child"),
@@ -155,7 +155,8 @@ class LlamaProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _cores() -> int:
+def compute_threads() -> int:
+    """One for each core that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

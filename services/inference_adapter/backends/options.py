@@ -9,15 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from streamway.simulation.settings import SimulationSettings
 
+EngineKind = Literal["llamacpp", "llamacpp_inside", "openai_http", "simulated"]
+
 
 class BackendOptions(BaseModel):
     """Which engine a worker drives, and how. The adapter's settings embed it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["llamacpp", "openai_http", "simulated"] = Field(
+    kind: EngineKind = Field(
         default="simulated",
-        description="llama.cpp (started here, or running at `url`), any OpenAI-compatible server at `url`, or the simulator.",
+        description="llama.cpp (a process started here, or running at `url`; `llamacpp_inside`: in the adapter's own), any "
+        "OpenAI-compatible server at `url`, or the simulator.",
     )
     url: str = Field(
         default="",

@@ -57,7 +57,7 @@ def _engine(settings: UpSettings) -> Engine:
         engine = choose(settings.engine, settings.model)
     except BadEngine as problem:
         raise StartError(str(problem)) from None
-    if engine.kind != "llamacpp":
+    if not engine.is_llamacpp:
         return engine
     if importlib.util.find_spec("xllamacpp") is None:
         raise StartError("llama.cpp is not installed; pip install 'streamway[llamacpp]', or use --engine simulated")

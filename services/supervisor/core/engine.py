@@ -14,8 +14,8 @@ class BadEngine(ValueError):
 
 def choose(engine: str, model: Path | None) -> Engine:
     """The engine asked for; `model` is not looked at on disk. Raises BadEngine."""
-    if engine == "llamacpp":
-        return Engine("llamacpp", model=model)
+    if engine in ("llamacpp", "llamacpp_inside"):
+        return Engine(engine, model=model)
     if model is not None:
         raise BadEngine(f"--model is for --engine llamacpp; {engine!r} brings its own model")
     if engine == "simulated":
@@ -29,7 +29,7 @@ def choose(engine: str, model: Path | None) -> Engine:
         valid = False
     if not valid:
         raise BadEngine(
-            f"--engine {engine!r} is unknown; use llamacpp, simulated, or the URL of an OpenAI-compatible server such as "
-            "http://127.0.0.1:8000"
+            f"--engine {engine!r} is unknown; use llamacpp, llamacpp_inside, simulated, or the URL of an OpenAI-compatible "
+            "server such as http://127.0.0.1:8000"
         )
     return Engine("openai_http", url=engine)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 Kind = Literal["cache", "adapter", "router", "edge"]
-EngineKind = Literal["llamacpp", "simulated", "openai_http"]
+EngineKind = Literal["llamacpp", "llamacpp_inside", "simulated", "openai_http"]
 
 MODULES: Final[dict[Kind, str]] = {
     "cache": "services.cache",
@@ -30,16 +30,21 @@ FIRST_EDGE_OPERATIONS_PORT: Final = 9100
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What runs the model. `url` is set for openai_http, `model` for llamacpp."""
+    """What runs the model. `url` is set for openai_http, `model` for llama.cpp."""
 
     kind: EngineKind
     url: str = ""
     model: Path | None = None
 
     @property
+    def is_llamacpp(self) -> bool:
+        """In a process of its own or in the adapter's."""
+        return self.kind in ("llamacpp", "llamacpp_inside")
+
+    @property
     def shown(self) -> str:
         """For people."""
-        if self.kind == "llamacpp":
+        if self.is_llamacpp:
             return f"llama.cpp, {self.model.name if self.model else ''}"
         return self.url or "simulated"
 
@@ -141,8 +146,8 @@ def _ports(port: int, operations_port: int) -> tuple[str, ...]:
 
 def _engine_arguments(engine: Engine) -> tuple[str, ...]:
     """How the adapter is told about its engine."""
-    if engine.kind == "llamacpp":
-        return ("--backend", "llamacpp", "--model-path", str(engine.model))
+    if engine.is_llamacpp:
+        return ("--backend", engine.kind, "--model-path", str(engine.model))
     if engine.kind == "openai_http":
         return ("--backend", "openai_http", "--engine-url", engine.url)
     return ("--backend", "simulated")

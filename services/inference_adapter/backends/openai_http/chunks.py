@@ -175,6 +175,15 @@ class ChunkReader:
         )
 
 
+def counted(usage: common_pb2.Usage | None, made_tokens: int) -> common_pb2.Usage | None:
+    """The usage of a whole answer of which `made_tokens` went into the prompt, since another call had made them."""
+    if usage is not None and made_tokens:
+        usage.completion_tokens += made_tokens
+        usage.prompt_tokens = max(0, usage.prompt_tokens - made_tokens)
+        usage.cached_prompt_tokens = min(usage.cached_prompt_tokens, usage.prompt_tokens)
+    return usage
+
+
 def _nobody(*_: Any, **__: Any) -> None:
     """Stands in for the sink of an aborted call."""
 

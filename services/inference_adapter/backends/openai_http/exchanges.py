@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from services.inference_adapter.backends.openai_http import refusals
-from services.inference_adapter.backends.openai_http.chunks import DONE, BadChunk, ChunkReader, EngineSaid
+from services.inference_adapter.backends.openai_http.chunks import DONE, BadChunk, ChunkReader, EngineSaid, counted
 from services.inference_adapter.backends.openai_http.connection import EngineConnection
 from services.inference_adapter.backends.openai_http.pool import ConnectionPool
 from services.inference_adapter.backends.openai_http.sse import EventTooLarge, SSEParser
@@ -148,12 +148,7 @@ class StreamCall:
         self._finish()
         if self._connection is not None:
             self._connection.release()
-        usage, made = self._reader.usage, self._made_tokens
-        if usage is not None and made:
-            usage.completion_tokens += made
-            usage.prompt_tokens = max(0, usage.prompt_tokens - made)
-            usage.cached_prompt_tokens = min(usage.cached_prompt_tokens, usage.prompt_tokens)
-        self._sink.ended(usage)
+        self._sink.ended(counted(self._reader.usage, self._made_tokens))
 
     def _refused(self) -> None:
         after_s = refusals.seconds_of(self._retry_after, time.time())

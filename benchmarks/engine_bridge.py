@@ -1,0 +1,224 @@
+"""What it costs to get a real llama.cpp's tokens into the adapter: inside its process, over a unix socket, over TCP.
+
+    python -m benchmarks.engine_bridge --tokens 128 --streams 1 4 --rounds 3
+
+Each way runs in a process of its own, in turn. The same model computes the same tokens in all of them with two threads; these
+two threads, which use more CPU than all others by far, are left out, and what every other thread of adapter and engine uses is
+the price of the way: making the chunk, carrying it, reading it. Bytes are those of one answer as they leave the engine, times
+how often they are copied between engine and adapter: once inside (into a Python object), twice by a socket (into the kernel and
+out of it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from scripts.install_model import model_path
+from services.inference_adapter.backends.factory import make_backend
+from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.interfaces import Backend, EngineSink
+from streamway.errors import StreamwayError
+from streamway.v1 import common_pb2
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_WAYS: Final = ("inside", "unix", "tcp")
+_THREADS: Final = 2
+_PROMPT: Final = "Tell a long story about a river."
+_COPIES: Final = {"inside": 1, "unix": 2, "tcp": 2}
+# An engine in a process of its own. Its two lines: where it listens, and how many bytes one answer has inside it.
+_SERVER: Final = """
+import json, os, sys
+os.environ["GOMP_SPINCOUNT"] = "1000"
+import xllamacpp
+from services.inference_adapter.backends.llamacpp_child import configure, die_with_parent
+die_with_parent(int(sys.argv[1]))
+settings = configure(xllamacpp, model=sys.argv[2], name="m", socket=sys.argv[3], slots=4, context_tokens=1024, threads=2)
+settings.verbosity = 1
+server = xllamacpp.Server(settings)
+print(server.listening_address, flush=True)
+os.read(0, 1)
+os._exit(0)
+"""
+
+
+class Sink(EngineSink):
+    """Notes when each piece came."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.over = asyncio.Event()
+        self.error: StreamwayError | None = None
+
+    def started(self) -> None:
+        """Not measured."""
+
+    def piece(self, choice: int, text: str, **_: Any) -> None:
+        self.times.append(time.monotonic())
+
+    def ended(self, usage: common_pb2.Usage | None) -> None:
+        self.over.set()
+
+    def failed(self, error: StreamwayError) -> None:
+        self.error = error
+        self.over.set()
+
+
+def body_of(tokens: int) -> bytes:
+    """The request that every way sends."""
+    body = {"model": "m", "messages": [{"role": "user", "content": _PROMPT}], "max_tokens": tokens, "ignore_eos": True}
+    return json.dumps({**body, "temperature": 0, "stream": True}).encode()
+
+
+def thread_times(pid: int) -> dict[int, float]:
+    """CPU seconds of each thread of a process."""
+    times = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            times[int(task.name)] = int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return times
+
+
+def beside_compute(before: list[dict[int, float]], after: list[dict[int, float]]) -> float:
+    """CPU seconds of all threads but the two that compute."""
+    used = [
+        seconds - earlier.get(thread, 0.0)
+        for earlier, later in zip(before, after, strict=True)
+        for thread, seconds in later.items()
+    ]
+    return sum(sorted(used)[:-_THREADS])
+
+
+async def measure(backend: Backend, pids: list[int], streams: int, tokens: int) -> dict[str, float]:
+    """One round: `streams` answers side by side."""
+    request = common_pb2.GenerationRequest(model="m", openai_body=body_of(tokens))
+    sinks = [Sink() for _ in range(streams)]
+    before, began = [thread_times(pid) for pid in pids], time.monotonic()
+    for sink in sinks:
+        backend.call(request, sink)
+    for sink in sinks:
+        await sink.over.wait()
+        if sink.error is not None:
+            raise sink.error
+    cpu_s = beside_compute(before, [thread_times(pid) for pid in pids])
+    gaps = sorted(1000 * (b - a) for sink in sinks for a, b in zip(sink.times, sink.times[1:], strict=False))
+    return {
+        "cpu_us_a_token": 1e6 * cpu_s / (streams * tokens),
+        "first_token_ms": 1000 * statistics.median(sink.times[0] - began for sink in sinks),
+        "gap_p50_ms": statistics.median(gaps),
+        "gap_p99_ms": gaps[int(0.99 * len(gaps))],
+    }
+
+
+async def wire_bytes(address: str, tokens: int) -> int:
+    """Bytes of one answer over HTTP."""
+    if address.startswith("unix:"):
+        reader, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
+    else:
+        host, _, port = address.removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+    body = body_of(tokens)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    size = 0
+    while data := await reader.read(65536):
+        size += len(data)
+    writer.close()
+    return size
+
+
+async def run_way(way: str, streams: list[int], tokens: int) -> dict[str, Any]:
+    """All of one way, in this process."""
+    path = model_path()
+    if path is None:
+        raise SystemExit("the model is not installed; run `python scripts/install_model.py`")
+    common = {"slots": 4, "context_tokens": 1024, "threads": _THREADS, "probe": False, "model_name": "m"}
+    server: subprocess.Popen[bytes] | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        if way == "inside":
+            options = BackendOptions.model_validate({"kind": "llamacpp_inside", "model_path": path, **common})
+        else:
+            where = f"{folder}/e.sock" if way == "unix" else "127.0.0.1"
+            server = subprocess.Popen(
+                [sys.executable, "-c", _SERVER, str(os.getpid()), str(path), where],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            assert server.stdout is not None
+            url = server.stdout.readline().decode().strip().replace("unix://", "unix:")
+            options = BackendOptions.model_validate({"kind": "llamacpp", "url": url, **common})
+        backend = make_backend(options, "bench")
+        await backend.start()
+        pids = [os.getpid(), *([server.pid] if server is not None else [])]
+        await measure(backend, pids, 1, 16)
+        found: dict[str, Any] = {str(count): await measure(backend, pids, count, tokens) for count in streams}
+        found["bytes"] = _COPIES[way] * (
+            inside_bytes(backend, tokens) if way == "inside" else await wire_bytes(options.url, tokens)
+        )
+        await backend.close()
+        if server is not None:
+            server.kill()
+            server.wait()
+    return found
+
+
+def inside_bytes(backend: Any, tokens: int) -> int:
+    """Bytes of one answer as the extension gives it."""
+    sizes: list[int] = []
+
+    def heard(chunk: bytes) -> bool:
+        sizes.append(len(chunk))
+        return False
+
+    backend._inside._server.handle_chat_completions(body_of(tokens), heard)  # noqa: SLF001 - seen nowhere else
+    return sum(sizes)
+
+
+def main() -> None:
+    """Runs every way in turn and prints a table."""
+    words = argparse.ArgumentParser(prog="python -m benchmarks.engine_bridge")
+    words.add_argument("--tokens", type=int, default=128)
+    words.add_argument("--streams", type=int, nargs="+", default=[1, 4])
+    words.add_argument("--rounds", type=int, default=3)
+    words.add_argument("--way", choices=_WAYS, help="only this one, as JSON")
+    given = words.parse_args()
+    if given.way:
+        print(json.dumps(asyncio.run(run_way(given.way, given.streams, given.tokens))))
+        return
+    arguments = ["--tokens", str(given.tokens), "--streams", *map(str, given.streams)]
+    rows: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
+    for _ in range(given.rounds):
+        for way in _WAYS:
+            command = [sys.executable, "-m", "benchmarks.engine_bridge", "--way", way, *arguments]
+            output = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE).stdout
+            rows[way].append(json.loads(output.splitlines()[-1]))
+    print(
+        "| way | streams | CPU beside compute, µs a token | first token ms | gap p50 / p99 ms | bytes copied an answer |"
+    )
+    print("|---|---|---|---|---|---|")
+    for count in map(str, given.streams):
+        for way in _WAYS:
+            each = {name: [round_[count][name] for round_ in rows[way]] for name in rows[way][0][count]}
+            cpu = each["cpu_us_a_token"]
+            middle = {name: statistics.median(values) for name, values in each.items()}
+            gaps = f"{middle['gap_p50_ms']:.1f} / {middle['gap_p99_ms']:.1f}"
+            spread = f"{middle['cpu_us_a_token']:.0f} [{min(cpu):.0f}–{max(cpu):.0f}]"
+            print(
+                f"| {way} | {count} | {spread} | {middle['first_token_ms']:.0f} | {gaps} | {rows[way][0]['bytes']:,} |"
+            )
+
+
+if __name__ == "__main__":
+    main()
