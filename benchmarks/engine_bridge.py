@@ -23,10 +23,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.install_model import model_path
 from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import Backend, EngineSink
+from services.supervisor.io.model_file import find
 from streamway.errors import StreamwayError
 from streamway.v1 import common_pb2
 
@@ -140,9 +140,7 @@ async def wire_bytes(address: str, tokens: int) -> int:
 
 async def run_way(way: str, streams: list[int], tokens: int) -> dict[str, Any]:
     """All of one way, in this process."""
-    path = model_path()
-    if path is None:
-        raise SystemExit("the model is not installed; run `python scripts/install_model.py`")
+    path = find(None)
     common = {"slots": 4, "context_tokens": 1024, "threads": _THREADS, "probe": False, "model_name": "m"}
     server: subprocess.Popen[bytes] | None = None
     with tempfile.TemporaryDirectory() as folder:

@@ -49,9 +49,14 @@ def options() -> BackendOptions:
     return BackendOptions(kind="llamacpp", model_path=path, slots=1, context_tokens=2048, probe=False)
 
 
+# A process of its own, and the test's.
+BOTH = pytest.mark.parametrize("backend", ["llamacpp", "llamacpp_inside"], indirect=True)
+
+
 @pytest.fixture
-async def backend(options: BackendOptions) -> AsyncIterator[LlamaCppBackend]:
-    made = make_backend(options, "w-1")
+async def backend(request: pytest.FixtureRequest, options: BackendOptions) -> AsyncIterator[LlamaCppBackend]:
+    kind = getattr(request, "param", "llamacpp")
+    made = make_backend(options.model_copy(update={"kind": kind}), "w-1")
     assert isinstance(made, LlamaCppBackend)
     try:
         await made.start()
@@ -92,6 +97,7 @@ async def test_a_cancel_while_tokens_flow_frees_the_servers_slot(backend: LlamaC
     await probe.close()
 
 
+@BOTH
 async def test_a_cancel_lets_the_waiting_request_in(backend: LlamaCppBackend) -> None:
     first, second = RecordingSink(), RecordingSink()
     call = backend.call(request("Tell a very long story.", max_tokens=1500), first)
@@ -105,6 +111,7 @@ async def test_a_cancel_lets_the_waiting_request_in(backend: LlamaCppBackend) ->
 
 
 @pytest.mark.alone
+@BOTH
 async def test_a_cancel_in_prefill_frees_the_slot(backend: LlamaCppBackend) -> None:
     """In prefill llama.cpp looks for cancels between its batches, which are kept small for that."""
     first, second = RecordingSink(), RecordingSink()

@@ -14,8 +14,10 @@ class BadEngine(ValueError):
 
 def choose(engine: str, model: Path | None) -> Engine:
     """The engine asked for; `model` is not looked at on disk. Raises BadEngine."""
-    if engine in ("llamacpp", "llamacpp_inside"):
-        return Engine(engine, model=model)
+    if engine == "llamacpp":
+        return Engine("llamacpp", model=model)
+    if engine == "llamacpp_inside":
+        return Engine("llamacpp_inside", model=model)
     if model is not None:
         raise BadEngine(f"--model is for --engine llamacpp; {engine!r} brings its own model")
     if engine == "simulated":

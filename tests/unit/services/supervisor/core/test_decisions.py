@@ -35,6 +35,7 @@ def test_a_process_that_lived_for_a_while_starts_counting_anew() -> None:
     [
         ("llamacpp", None, "llamacpp"),
         ("llamacpp", Path("m.gguf"), "llamacpp"),
+        ("llamacpp_inside", Path("m.gguf"), "llamacpp_inside"),
         ("simulated", None, "simulated"),
         ("http://127.0.0.1:8000", None, "openai_http"),
         ("https://vllm.example/v1", None, "openai_http"),
