@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from services.cache.core.entries import Entries
 from services.cache.core.eviction import make_eviction
+from services.cache.core.inserts import InsertLimits
 from services.cache.core.semantic.partitions import Partitions
 from services.cache.core.store import ExactCache, Limits
 from services.cache.interfaces import Encoder
@@ -69,7 +70,12 @@ class CacheApp:
         limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)
         self._cache = ExactCache(entries, limits, clock.monotonic)
         self._provider = tracing.configure("cache", shared.traces)
-        self._answers = Answers(self._cache, self._scope)
+        self._answers = Answers(
+            self._cache,
+            self._scope,
+            InsertLimits(settings.inserts_per_minute, settings.user_inserts_per_minute),
+            clock.monotonic,
+        )
         servicer = CacheServicer(self._answers, CacheMetrics(registry, self._cache, self._answers), clock.monotonic)
         self._server = MeshServer(
             settings.host,

@@ -39,6 +39,9 @@ class CacheMetrics(Collector):
         lookups.add_metric(["bypass"], stats.bypassed)
         yield lookups
         yield CounterMetricFamily("streamway_cache_stores", "Answers stored.", value=stats.stored)
+        yield CounterMetricFamily(
+            "streamway_cache_inserts_refused", "Answers over a quota of inserts.", value=self._answers.inserts.refused
+        )
         yield CounterMetricFamily("streamway_cache_evictions", "Entries evicted to make room.", value=stats.evicted)
         yield GaugeMetricFamily("streamway_cache_entries", "Entries now.", value=stats.entries)
         yield GaugeMetricFamily("streamway_cache_bytes", "Bytes of all entries.", value=stats.bytes)

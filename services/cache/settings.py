@@ -61,6 +61,17 @@ class CacheSettings(ServiceSettings):
     answer_limit_bytes: int = Field(
         default=1024**2, ge=1024, le=1024**2, description="Largest answer that is kept, in bytes."
     )
+    inserts_per_minute: int = Field(
+        default=12_000,
+        ge=0,
+        description="Answers of one tenant that are kept in a minute, as many at once; 0: no limit.",
+    )
+    user_inserts_per_minute: int = Field(
+        default=600,
+        ge=0,
+        description="Of these, for one user that requests name (OpenAI's `user` or `safety_identifier`, or the metadata's"
+        " `user`); 0: no limit.",
+    )
     request_limit_bytes: int = Field(
         default=1024**2, ge=1024, description="Largest request that is looked up, in bytes; larger ones are bypassed."
     )

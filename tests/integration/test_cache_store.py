@@ -246,3 +246,17 @@ async def test_another_encoder_makes_its_own_vectors_of_what_is_stored(start: An
         return alike.encoder if alike is not None else ""
 
     await eventually(encoder, stored.alike.encoder)
+
+
+async def test_h6_a_burst_of_one_user_is_refused_without_an_error(start: Any) -> None:
+    bounded = await start(user_inserts_per_minute=3)
+
+    async def keep(number: int, user: str) -> str:
+        request = typed(f"{user}{number}", metadata={"user": user})
+        stored = await bounded.stub.Store(cache_pb2.StoreRequest(request=request, events=answer("x")))
+        return str(stored.refused)
+
+    assert [await keep(number, "a") for number in range(5)] == ["", "", "", "over_quota", "over_quota"]
+    assert await keep(0, "b") == ""
+    assert await bounded.outcome(typed("a0")) == EXACT
+    assert await bounded.outcome(typed("a4")) == MISS

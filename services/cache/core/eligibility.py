@@ -8,7 +8,7 @@ from typing import Any, Literal
 from streamway.v1 import common_pb2
 
 Refusal = Literal["", "policy_off", "sampling", "choices", "tools", "no_messages"]
-StoreRefusal = Literal["", "not_eligible", "not_finished", "too_large", "tool_calls"]
+StoreRefusal = Literal["", "not_eligible", "not_finished", "too_large", "tool_calls", "over_quota"]
 
 _TERMINAL = ("finished", "error")
 _ASKED_FOR = (common_pb2.CACHE_POLICY_EXACT, common_pb2.CACHE_POLICY_FOLDED, common_pb2.CACHE_POLICY_SEMANTIC)

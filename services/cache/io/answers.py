@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from services.cache.core import folds
 from services.cache.core.entries import Entry
 from services.cache.core.folds import Folds
+from services.cache.core.inserts import InsertLimits, Inserts
 from services.cache.core.query import Query
 from services.cache.core.records import Alike, StoredEntry
 from services.cache.core.store import ExactCache, text_of
-from services.cache.core.tags import tags_of
+from services.cache.core.tags import caller_of, tags_of
 from services.cache.core.target import Target
 from services.cache.io.explaining import explained, stats_of
 from services.cache.io.likeness import Likeness
@@ -33,7 +34,9 @@ _REFUSED_PAUSE_S: Final = 1.0
 class Answers:
     """The levels as one. Without `likeness` there is no semantic one. Tenants are authenticated by the caller."""
 
-    def __init__(self, exact: ExactCache, scope: TaskScope) -> None:
+    def __init__(self, exact: ExactCache, scope: TaskScope, inserts: InsertLimits, clock: Callable[[], float]) -> None:
+        self.inserts = Inserts(inserts)
+        self._now = clock
         self.likeness: Likeness | None = None
         self.persistence: Persistence | None = None
         self._to_remake: deque[tuple[Entry, Alike]] = deque(maxlen=_MOST_TO_REMAKE)
@@ -76,12 +79,15 @@ class Answers:
         query = self._exact.query(tenant, request)
         if query is None:
             return cache_pb2.StoreResponse(refused="not_eligible")
+        tags = tags_of(request)
+        if not self.inserts.allows(tenant, caller_of(tags), self._now()):
+            return cache_pb2.StoreResponse(refused="over_quota")
         alike_bytes = self.likeness.cost_bytes(query) if self.likeness is not None else 0
         folded_bytes = folds.COST_BYTES if query.folded is not None else 0
         kept = self._exact.put(query, events, ttl_s, alike_bytes + folded_bytes)
         if isinstance(kept, str):
             return cache_pb2.StoreResponse(refused=kept)
-        kept.tags = tags_of(request)
+        kept.tags = tags
         if query.folded is not None:
             kept.folded = query.folded
             self._folds.add(query.folded, kept.id)
@@ -89,7 +95,7 @@ class Answers:
             self._learning += 1
             self._scope.spawn(self._learn(self.likeness, query, kept, text_of(events)), "learn")
         else:
-            self._keep(kept, None)
+            self._keep(kept, _unencoded(query) if alike_bytes else None)
         return cache_pb2.StoreResponse(entry=kept.id)
 
     async def invalidate(self, tenant: str, target: Target | str) -> int:
@@ -216,4 +222,9 @@ class Answers:
             alike = await likeness.add(query, entry.id, partial(self._lives, entry))
         finally:
             self._learning -= 1
-            self._keep(entry, alike)
+            self._keep(entry, alike or _unencoded(query))
+
+
+def _unencoded(query: Query) -> Alike:
+    """For an entry that nobody has made a vector of in time: the next who reads it does."""
+    return Alike(query.context, query.question, "", b"")

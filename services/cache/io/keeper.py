@@ -159,12 +159,20 @@ class Keeper:
     async def _round(self) -> None:
         await self._remove()
         await self._keep()
-        if self._changes:
-            changes = self._changes[:_MOST_CHANGES]
-            await self._shelf.tell(pack_changes(self._origin, changes))
-            del self._changes[: len(changes)]
+        await self._tell()
         await self._make_room()
         self._touch()
+
+    async def _tell(self) -> None:
+        changes, self._changes = self._changes, []
+        if not changes:
+            return
+        try:
+            await self._shelf.tell(pack_changes(self._origin, changes))
+        except (LinkLost, StoreRefused):
+            # Told again with what has come meanwhile; twice does no harm.
+            self._changes = [*changes, *self._changes] if len(changes) < _MOST_CHANGES else [Change("lost", "")]
+            raise
 
     async def _remove(self) -> None:
         by_tenant: dict[str, dict[str, bytes]] = defaultdict(dict)
