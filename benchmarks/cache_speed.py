@@ -11,13 +11,13 @@ Three parts, each printed as a table of Markdown; `--parts index,calls,mesh` tak
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import logging
 import os
 from pathlib import Path
 
 import structlog
+import uvloop
 
 # As the cache does it, before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("--node", help=argparse.SUPPRESS)
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    asyncio.run(node(args.node) if args.node else _run(args))
+    # The loop that the cache has.
+    uvloop.run(node(args.node) if args.node else _run(args))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import psutil
 
 from services.cache.core.semantic.flat import scan
 from services.cache.core.semantic.kinds import IndexLimits, Kind
+from services.cache.core.semantic.partition import View
 from services.cache.core.semantic.partitions import Partitions
 from services.cache.io import indexes
 from services.cache.io.search_thread import SearchThread
@@ -46,6 +47,8 @@ class IndexCase:
     recall: float
     p50: float
     p99: float
+    cpu_p50: float
+    cpu_p99: float
     writing_p50: float
     writing_p99: float
     lag_p50: float
@@ -127,6 +130,7 @@ async def measure_index(kind: Kind, entries: int, questions: int, told: Callable
         lag.percentiles()
         quiet = await _search(searching, asked)
         lags = lag.percentiles()
+        cpu = await thread.run(lambda: [_cpu(partition.view(), vector[None]) for vector in asked])
         # As it is in the cache: what comes goes into the index between two searches.
         fixed = IndexLimits(
             0 if kind is not Kind.FLAT else entries * 2, 0 if kind is Kind.IVF_PQ else entries * 2, 2**62
@@ -144,6 +148,8 @@ async def measure_index(kind: Kind, entries: int, questions: int, told: Callable
             recall=recall,
             p50=percentile(quiet, 0.5),
             p99=percentile(quiet, 0.99),
+            cpu_p50=percentile(cpu, 0.5),
+            cpu_p99=percentile(cpu, 0.99),
             writing_p50=percentile(writing, 0.5),
             writing_p99=percentile(writing, 0.99),
             lag_p50=lags[0],
@@ -162,6 +168,13 @@ async def _search(searching: Searching, asked: Vectors) -> list[float]:
         # Questions come one after the other, and not at once.
         await asyncio.sleep(0.005)
     return times
+
+
+def _cpu(view: View, vector: Vectors) -> float:
+    """Of the search thread alone: what others do on this machine is not in it."""
+    began = time.thread_time()
+    view.nearest(vector, MOST)
+    return (time.thread_time() - began) * 1000
 
 
 async def _recall(searching: Searching, asked: Vectors) -> float:
@@ -188,12 +201,14 @@ def index_table(cases: list[IndexCase]) -> list[str]:
     """Markdown."""
     head = (
         "| index | entries | filled in s | built in s | vectors MB | index MB | process + MB | recall@5 | search p50 / p99 ms"
+        " | its CPU p50 / p99 ms"
         " | while entries come and go p50 / p99 ms | loop lag p50 / p99 / most ms |"
     )
-    lines = [head, "|---|---|---|---|---|---|---|---|---|---|---|"]
+    lines = [head, "|---" * 12 + "|"]
     lines += [
         f"| {case.kind} | {case.entries:,} | {case.fill_s:.1f} | {case.build_s:.0f} | {case.vectors_mb:,.0f}"
         f" | {case.index_mb:,.0f} | {case.rss_mb:,.0f} | {case.recall:.3f} | {case.p50:.2f} / {case.p99:.2f}"
+        f" | {case.cpu_p50:.2f} / {case.cpu_p99:.2f}"
         f" | {case.writing_p50:.2f} / {case.writing_p99:.2f}"
         f" | {case.lag_p50:.2f} / {case.lag_p99:.2f} / {case.lag_most:.1f} |"
         for case in cases

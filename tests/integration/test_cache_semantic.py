@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from services.cache.settings import CacheSettings
 from streamway.config import SharedSettings
 from streamway.rpc import open_channel
 from streamway.rpc.channel import MESH_TOKEN_KEY
+from streamway.runtime.start import StartError
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
 from tests.support.adapter_world import eventually
 from tests.support.valkey_server import ValkeyServer
@@ -222,3 +224,16 @@ async def test_an_encoder_that_is_away_costs_likeness_only(start: Any) -> None:
     await stub.Store(cache_pb2.StoreRequest(request=asks("How?"), events=answer("So.")))
     assert (await look(stub, asks("How?"))).outcome == EXACT
     assert (await look(stub, asks("How so?"))).outcome == MISS
+
+
+async def test_a_folder_for_indexes_is_private_and_one_that_cannot_be_made_stops_the_start(
+    start: Any, valkey_server: ValkeyServer, tmp_path: Path
+) -> None:
+    await start(index_folder=str(tmp_path / "indexes"))
+    assert (tmp_path / "indexes").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").touch()
+    settings = CacheSettings(port=0, operations_port=0, index_folder=str(tmp_path / "file" / "indexes"))
+    app = CacheApp(settings, SharedSettings(valkey_url=SecretStr(valkey_server.url)))
+    with pytest.raises(StartError, match="STREAMWAY_CACHE_INDEX_FOLDER"):
+        await app.start()
+    await app.close()
