@@ -457,6 +457,34 @@ async def test_llamacpp_says_that_a_model_file_is_incomplete(tmp_path: Path) -> 
     await backend.close()
 
 
+async def test_llamacpp_inside_says_that_a_model_file_is_incomplete_and_goes_on(tmp_path: Path) -> None:
+    options = _llamacpp_options().model_copy(update={"kind": "llamacpp_inside"})
+    assert options.model_path is not None
+    path = tmp_path / "cut.gguf"
+    with options.model_path.open("rb") as file:
+        path.write_bytes(file.read(3_000_000))
+    backend = make_backend(options.model_copy(update={"model_path": path}), "w-1")
+    with pytest.raises(StartError, match="complete GGUF file"):
+        await backend.start()
+    await backend.close()
+
+
+@pytest.mark.parametrize("kind", ["llamacpp", "llamacpp_inside"])
+async def test_a_context_that_overflows_in_mid_answer_ends_it_by_its_length(kind: str) -> None:
+    options = _llamacpp_options().model_copy(update={"kind": kind, "slots": 1, "context_tokens": 256})
+    backend = make_backend(options, "w-1")
+    try:
+        await backend.start()
+        sink = await Engine(backend, simulated=False).run("word " * 190)
+    finally:
+        await backend.close()
+    assert sink.error is None
+    assert sink.finish_reasons() == {0: "length"}
+    assert sink.usage is not None
+    assert sink.usage.prompt_tokens + sink.usage.completion_tokens <= 256
+    assert sink.usage.completion_tokens > 1
+
+
 async def test_a_llamacpp_that_dies_is_noticed_and_its_calls_fail() -> None:
     backend = make_backend(_llamacpp_options(), "w-1")
     await backend.start()

@@ -27,7 +27,12 @@ from typing import Any, Final
 import structlog
 
 from services.inference_adapter.backends.llamacpp_child import configure
-from services.inference_adapter.backends.llamacpp_process import check_model_file, compute_threads
+from services.inference_adapter.backends.llamacpp_process import (
+    FOLDER,
+    check_model_file,
+    compute_threads,
+    remove_left_folders,
+)
 from services.inference_adapter.backends.openai_http import refusals
 from services.inference_adapter.backends.openai_http.chunks import BadChunk, ChunkReader, EngineSaid, counted
 from services.inference_adapter.backends.options import BackendOptions
@@ -54,7 +59,7 @@ class Inside:
     def __init__(self, options: BackendOptions, worker: str) -> None:
         assert options.model_path is not None
         self._options, self._worker, self._model = options, worker, options.model_path
-        self._folder = Path(tempfile.gettempdir()) / f"streamway-inside-{os.getpid()}-{secrets.token_hex(4)}"
+        self._folder = Path(tempfile.gettempdir()) / f"{FOLDER}{os.getpid()}-{secrets.token_hex(4)}"
         self._crew = Crew(options.slots, "llamacpp")
         self._free = options.slots
         self._queue: deque[InsideCall] = deque()
@@ -70,6 +75,7 @@ class Inside:
         """Loads the model; the loop stands still meanwhile, whichever thread does it. Raises StartError."""
         self._heard = Handover(asyncio.get_running_loop(), self._deliver)
         size = check_model_file(self._model)
+        remove_left_folders(self._folder.parent)
         self._folder.mkdir(mode=0o700)
         _log.info("engine_loading", model=self._model.name, megabytes=size // 1_000_000)
         self._server = await in_thread(lambda: self._load(name))

@@ -25,7 +25,7 @@ PROGRESS_INTERVAL_S: Final = 2.0
 STOP_GRACE_S: Final = 3.0
 # How long a server that has given up may take to say its last lines.
 _LAST_LINES_S: Final = 2.0
-_FOLDER: Final = "streamway-llama-"
+FOLDER: Final = "streamway-llama-"
 _ROOT: Final = Path(__file__).resolve().parents[3]  # what `-m services…` is found from
 _log = structlog.get_logger("adapter")
 
@@ -37,7 +37,7 @@ class LlamaProcess:
         self._options = options
         assert options.model_path is not None
         self._model: Path = options.model_path
-        self._folder = Path(tempfile.gettempdir()) / f"{_FOLDER}{os.getpid()}-{secrets.token_hex(4)}"
+        self._folder = Path(tempfile.gettempdir()) / f"{FOLDER}{os.getpid()}-{secrets.token_hex(4)}"
         self._socket = self._folder / "engine.sock"
         self._process: asyncio.subprocess.Process | None = None
         self._scope = TaskScope("llamacpp")
@@ -164,7 +164,7 @@ def compute_threads() -> int:
 
 def remove_left_folders(parent: Path) -> None:
     """Removes the folders of servers that were killed together with their adapter: ones whose socket nobody answers on."""
-    for path in parent.glob(f"{_FOLDER}*/engine.sock"):
+    for path in parent.glob(f"{FOLDER}*/engine.sock"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(path))

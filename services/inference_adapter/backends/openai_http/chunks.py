@@ -124,7 +124,7 @@ class ChunkReader:
             try:
                 self._count(msgspec.convert(chunk["usage"], _Usage))
             except msgspec.ValidationError:
-                raise BadChunk("`usage` does not hold counts") from None
+                self.usage = None  # what was made stands; the count is estimated
 
     def _read_choice(self, choice: Any) -> None:
         if not isinstance(choice, dict):

@@ -42,6 +42,7 @@ class StreamCall:
         self._connecting: asyncio.Task[None] | None = None
         self._reused = False
         self._over = False
+        self._whole = False  # a good status, and a document where a stream was asked for
         self._status = 0
         self._retry_after = ""
         self._error_body = bytearray()
@@ -94,13 +95,17 @@ class StreamCall:
         self._retry_after = retry_after
         if status != 200:
             return
+        if content_type == "application/json":
+            # Some say so that they refuse, after a good status.
+            self._whole = True
+            return
         if content_type != "text/event-stream":
             self._break(f"it answered with {content_type or 'no content type'} instead of an event stream")
             return
         self._sink.started()
 
     def body(self, data: bytes) -> None:
-        if self._status != 200:
+        if self._status != 200 or self._whole:
             room = ERROR_BODY_LIMIT_BYTES - len(self._error_body)
             self._error_body += data[:room]
             if len(data) > room:
@@ -125,7 +130,7 @@ class StreamCall:
         self._connection = None
         if self._over:
             return
-        if self._status != 200:
+        if self._status != 200 or self._whole:
             self._refused()
         else:
             self._done()  # some servers end without [DONE]; what counts is that every choice has its finish reason
@@ -151,6 +156,9 @@ class StreamCall:
         self._sink.ended(counted(self._reader.usage, self._made_tokens))
 
     def _refused(self) -> None:
+        if self._whole:
+            self._fail(refusals.from_whole(bytes(self._error_body), self._worker))
+            return
         after_s = refusals.seconds_of(self._retry_after, time.time())
         self._fail(refusals.from_response(self._status, bytes(self._error_body), self._worker, after_s))
 

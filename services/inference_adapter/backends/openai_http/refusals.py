@@ -38,6 +38,17 @@ def from_response(status: int, body: bytes, worker: str, retry_after_s: float | 
     return _from_body(status, parsed, worker, retry_after_s)
 
 
+def from_whole(body: bytes, worker: str) -> StreamwayError:
+    """The error for a JSON document with a good status, where a stream was asked for: what it says, if it is an error."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        parsed = None
+    if isinstance(parsed, dict) and (parsed.get("error") is not None or parsed.get("object") == "error"):
+        return from_stream(parsed, worker)
+    return EngineFailed(worker, "it answered with application/json instead of an event stream")
+
+
 def from_stream(body: dict[str, Any], worker: str) -> StreamwayError:
     """The error for one that the engine reported in its stream; without a status of its own it is the engine's fault."""
     inner = body.get("error")

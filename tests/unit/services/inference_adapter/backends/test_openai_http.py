@@ -109,7 +109,6 @@ async def test_an_answer_that_stops_in_the_middle_is_no_success(answer: list[byt
         '{"choices": 5}',
         '{"choices":[{"index":-1,"delta":{"content":"a"}}]}',
         '{"choices":[{"delta":{"content":["a"]}}]}',
-        '{"choices":[],"usage":{"prompt_tokens":-4}}',
         b'{"choices":[{"delta":{"content":"\xff',
     ],
 )
@@ -173,6 +172,33 @@ async def test_our_own_credentials_are_not_the_clients_fault() -> None:
 @pytest.mark.parametrize("code", [302, 500, 503])
 async def test_other_statuses_are_failures(code: int) -> None:
     assert f"answered {code}" in failure(await answered(*status(code, "{}")))
+
+
+async def test_an_error_after_a_good_status_is_what_it_says_it_is() -> None:
+    sink = await answered(*status(200, '{"error":{"message":"bad tool","code":400}}'))
+    assert isinstance(sink.error, EngineRejected)
+    assert "bad tool" in sink.error.message
+    assert not sink.started_count
+    assert "it broke" in failure(await answered(*status(200, '{"error":{"message":"it broke"}}')))
+    sink = await answered(
+        *status(200, '{"object":"error","message":"too long","code":400,"type":"context_length_exceeded"}')
+    )
+    assert isinstance(sink.error, ContextLengthExceeded)
+
+
+async def test_another_models_name_in_the_chunks_changes_nothing() -> None:
+    """Servers tell a path, an alias, or what they resolved a name to: the text is the answer all the same."""
+    named = '{"model":"somebody-else","choices":[{"index":0,"delta":{"content":"a"}}]}'
+    sink = await answered(*event_stream(named, END))
+    assert (sink.text(), sink.finish_reasons(), sink.error) == ("a", {0: "stop"}, None)
+
+
+async def test_a_usage_that_is_none_spoils_no_answer_that_is_whole() -> None:
+    for usage in ('{"prompt_tokens":-1}', '{"completion_tokens":"many"}', "7", "[1]", '{"prompt_tokens":1e30}'):
+        sink = await answered(*event_stream(TOKEN, END, f'{{"choices":[],"usage":{usage}}}'))
+        assert sink.error is None, usage
+        assert sink.ended_count == 1
+        assert sink.usage is None
 
 
 async def test_a_json_answer_instead_of_a_stream_is_a_failure() -> None:
