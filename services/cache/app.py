@@ -33,6 +33,7 @@ from services.cache.servicer import CacheServicer
 from services.cache.settings import CacheSettings
 from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
+from streamway.memory import MemoryWatch, Yielding
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_secret_id
@@ -69,6 +70,9 @@ class CacheApp:
         )
         limits = Limits(settings.ttl_s, settings.most_ttl_s, settings.answer_limit_bytes, settings.request_limit_bytes)
         self._cache = ExactCache(entries, limits, clock.monotonic)
+        self._memory = MemoryWatch(settings.memory_watermark, registry)
+        room = Yielding(settings.limit_bytes)
+        self._memory.follow(lambda: self._cache.bound(room.look(self._memory.pressed)))
         self._provider = tracing.configure("cache", shared.traces)
         self._answers = Answers(
             self._cache,
@@ -121,6 +125,7 @@ class CacheApp:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep(), name="sweep")
             group.create_task(self._tenants.run(), name="tenants")
+            group.create_task(self._memory.run(), name="memory")
             if self._stored is not None:
                 group.create_task(self._stored.failed(), name="store")
             if self._lease is not None:

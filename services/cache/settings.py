@@ -49,6 +49,13 @@ class CacheSettings(ServiceSettings):
         description="In which order a tenant's entries go when bytes run out; each spares those that save most for their bytes:"
         " docs/cache-eviction.md compares them.",
     )
+    memory_watermark: float = Field(
+        default=0.85,
+        gt=0,
+        le=1,
+        description="Share of the memory's limit in use from which limit_bytes gives way, a tenth at each look, 5 s apart, down "
+        "to a quarter. 1: never.",
+    )
     store_limit_bytes: int = Field(
         default=512 * 1024**2,
         ge=0,

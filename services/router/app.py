@@ -54,7 +54,7 @@ from streamway.config import SharedSettings
 from streamway.following import ReaderPorts
 from streamway.journal import Follower
 from streamway.lanes.writer import RECORD_TTL_MS
-from streamway.memory import MemoryWatch
+from streamway.memory import MemoryWatch, Yielding
 from streamway.models.watching import ModelsWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
@@ -72,6 +72,8 @@ _LAST_WORDS_S = 1.0
 # A blocking read lasts up to five seconds.
 _BLOCKING_REPLY_S = 10.0
 _LINKED_S = 5.0
+# What idle contexts give up of their memory at each look, while it will be full within ten minutes.
+_CONTEXTS_SOON_FULL = 0.1
 
 
 @dataclass(slots=True)
@@ -361,6 +363,15 @@ class RouterApp:
             *(settings.contexts, settings.context_memory_bytes, self._tenants.buffered_bytes),
             lambda why: metrics.context_evictions.labels(why).inc(),
         )
+        room = Yielding(settings.context_memory_bytes)
+
+        def give_way() -> None:
+            now = clock.monotonic()
+            table.bound(room.look(self._memory.pressed), now)
+            if self._memory.soon:
+                table.give_up_largest(_CONTEXTS_SOON_FULL, now)
+
+        self._memory.follow(give_way)
         return Contexts(
             *(store, table, journal, self._scope, clock, metrics),
             limit_bytes=settings.context_limit_bytes,

@@ -155,6 +155,11 @@ class Entries:
         self._push_largest(tenant, partition)
         return self._make_room(tenant, partition)
 
+    def bound(self, limit_bytes: int) -> list[Entry]:
+        """What all may have from now on; gives what goes for it."""
+        self.limit_bytes = limit_bytes
+        return self._fit()
+
     def has_room(self, tenant: str, size_bytes: int) -> bool:
         """So much more of a tenant would push nothing out."""
         return self.size_bytes + size_bytes <= self.limit_bytes and self.partition(tenant)[
@@ -213,6 +218,10 @@ class Entries:
         limit_bytes = self.tenant_limit_bytes(tenant)
         while partition.size_bytes > limit_bytes and len(partition.entries) > 1:
             evicted.append(self._evict(partition))
+        return evicted + self._fit()
+
+    def _fit(self) -> list[Entry]:
+        evicted: list[Entry] = []
         while self.size_bytes > self.limit_bytes and len(self._by_id) > 1:
             evicted.append(self._evict(self._largest_partition()))
         return evicted

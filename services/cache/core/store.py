@@ -115,6 +115,10 @@ class ExactCache:
         answer.ParseFromString(entry.body)
         return text_of(answer.events)
 
+    def bound(self, limit_bytes: int) -> None:
+        """What all entries may have in memory from now on."""
+        self._evicted(self._entries.bound(limit_bytes))
+
     def sweep(self) -> int:
         """Removes what has expired; gives the number."""
         return self._entries.sweep(self._now())

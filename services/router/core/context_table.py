@@ -189,6 +189,23 @@ class ContextTable:
             self._give_up(name, "idle", now)
         return len(idle)
 
+    def bound(self, budget_bytes: int, now: float) -> None:
+        """What all may have from now on."""
+        self._budget_bytes = budget_bytes
+        self._fit(now)
+
+    def give_up_largest(self, part: float, now: float) -> int:
+        """Gives up contexts that no turn runs on and none has used for `idle_s`, the largest first, until `part` (0 … 1) of what
+        is in use is free or none is left. Returns how many."""
+        enough, given = self.used_bytes * (1 - part), 0
+        idle = [name for name in self._kept if name not in self._leases and now - self._uses.last(name) >= self._idle_s]
+        for name in sorted(idle, key=lambda name: -len(self._kept[name].chain.blocks)):
+            if self.used_bytes <= enough:
+                break
+            self._give_up(name, "memory", now)
+            given += 1
+        return given
+
     def _share_opening(self, share: _Share, segment: bytes) -> int:
         key = xxhash.xxh3_128_intdigest(segment)
         opening = share.openings.get(key)
@@ -208,6 +225,9 @@ class ContextTable:
                 self._give_up(name, "tenant", now)
         while len(self._kept) > self._most and self._evict("sessions", now):
             pass
+        self._fit(now)
+
+    def _fit(self, now: float) -> None:
         if self.used_bytes > self._budget_bytes * _HIGH:
             while self.used_bytes > self._budget_bytes * _LOW and self._evict("budget", now):
                 pass

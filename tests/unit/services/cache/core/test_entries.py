@@ -30,6 +30,16 @@ def test_the_least_recently_used_entry_goes_first() -> None:
     assert entries.get("t", b"b", 1.0) is None
 
 
+def test_a_lower_bound_holds_at_once_and_the_tenant_with_most_gives() -> None:
+    entries = cache(entries=6)
+    put(entries, "x", tenant="quiet")
+    for key in "abcd":
+        put(entries, key)
+    assert [entry.key for entry in entries.bound(3 * _SIZE)] == [b"a", b"b"]
+    assert entries.partition("quiet")[0] == 1
+    assert len(put(entries, "e")) == 1
+
+
 def test_a_large_entry_pushes_out_as_many_as_it_needs() -> None:
     entries = cache(entries=4)
     for key in "abcd":

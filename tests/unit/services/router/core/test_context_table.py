@@ -43,6 +43,30 @@ def test_a_context_comes_back_as_it_was_put_and_as_it_grew() -> None:
     assert table.raw_bytes == 3900
 
 
+def test_a_lower_budget_holds_at_once() -> None:
+    world = _World(budget=100 * BLOCK_BYTES)
+    for number in range(40):
+        world.put(number, float(number))
+    world.table.bound(20 * BLOCK_BYTES, 100)
+    assert world.table.used_bytes <= 16 * BLOCK_BYTES
+    assert set(world.why) == {"budget"}
+
+
+def test_before_memory_is_full_the_largest_idle_ones_go_and_no_others() -> None:
+    world = _World()
+    world.put(1, 0, size=500)
+    world.put(2, 0, size=20_000)
+    world.put(3, 0, size=30_000)
+    world.put(4, 0, size=40_000)
+    world.put(5, 100, size=50_000)
+    world.table.lease(_name(4))
+    # The largest was used 100 s ago, the next is in use.
+    assert world.table.give_up_largest(0.3, 200) == 2
+    assert [_name(number) in world.table for number in range(1, 6)] == [True, False, False, True, True]
+    assert world.why == {"memory": 2}
+    assert world.table.give_up_largest(0.0, 1000) == 0
+
+
 def test_a_turn_of_another_version_is_not_added() -> None:
     table = _World().table
     table.put(_name(1), "v1", [pack(b"x" * 300)], 0)
