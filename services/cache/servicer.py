@@ -41,7 +41,7 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
 
     async def Lookup(self, request: cache_pb2.LookupRequest, context: Any) -> cache_pb2.LookupResponse:  # noqa: N802
         found = self._lookup(caller(), request)
-        return await self._answers.lookup_further(found) if isinstance(found, Query) else found
+        return await self._answers.lookup_further(found, request.level) if isinstance(found, Query) else found
 
     async def Store(self, request: cache_pb2.StoreRequest, context: Any) -> cache_pb2.StoreResponse:  # noqa: N802
         return self._store(caller(), request)
@@ -80,7 +80,7 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
                     for call in batch.calls[start : start + _PIECE]:
                         found = self._reply(who, call)
                         if isinstance(found, Query):
-                            scope.spawn(self._reply_alike(call.id, found, replies), "alike")
+                            scope.spawn(self._reply_alike(call, found, replies), "alike")
                         else:
                             replies.add(found)
                     self._metrics.batch_seconds.observe(self._now() - began)
@@ -91,8 +91,9 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
         else:
             replies.end()
 
-    async def _reply_alike(self, id_: int, query: Query, replies: Replies) -> None:
-        replies.add(cache_pb2.ExchangeReply(id=id_, lookup=await self._answers.lookup_further(query)))
+    async def _reply_alike(self, call: cache_pb2.ExchangeCall, query: Query, replies: Replies) -> None:
+        found = await self._answers.lookup_further(query, call.lookup.level)
+        replies.add(cache_pb2.ExchangeReply(id=call.id, lookup=found))
 
     def _reply(self, who: Identity, call: cache_pb2.ExchangeCall) -> cache_pb2.ExchangeReply | Query:
         """One reply, or what the semantic level is asked first; a bad call fails alone, not the stream of all others."""
@@ -108,7 +109,7 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
             return cache_pb2.ExchangeReply(id=call.id, error=common_pb2.Error(status=to_status(problem)))
 
     def _lookup(self, who: Identity, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse | Query:
-        return self._answers.lookup_exact(self._tenant(who, lookup.request), lookup.request)
+        return self._answers.lookup_exact(self._tenant(who, lookup.request), lookup.request, lookup.level)
 
     def _store(self, who: Identity, store: cache_pb2.StoreRequest) -> cache_pb2.StoreResponse:
         return self._answers.store(self._tenant(who, store.request), store.request, store.events, store.ttl_s)

@@ -21,6 +21,7 @@ from services.router.interfaces import Opener
 from services.router.io.admitting import Admitting
 from services.router.io.arrivals import Arrivals
 from services.router.io.attaching import Attaching
+from services.router.io.beside import Beside
 from services.router.io.books import Books
 from services.router.io.breaker_board import BreakerBoard
 from services.router.io.cache_client import CacheClient
@@ -334,7 +335,12 @@ class RouterApp:
         joining: Opener = placing
         if settings.flight_followers:
             joining = Joining(placing, books, shared_flights, journal, locator, self._metrics, limit_bytes)
-        caching = Caching(joining, cache, records, journal, self._metrics, limit_bytes)
+        beside = Beside(
+            *(cache, journal, books, self._scope, self._metrics, settings.id),
+            budget_s=settings.cache_semantic_beside_ms / 1000,
+            waited_s=settings.cache_semantic_budget_ms / 1000,
+        )
+        caching = Caching(joining, cache, beside, records, journal, self._metrics, limit_bytes)
         resolving = Resolving(caching, self._models, registry, clock, self._metrics)
         metering = Metering(resolving, quotas, settings.expected_output_tokens)
         recalling = Recalling(

@@ -20,6 +20,7 @@ from services.router.core.worker import Worker
 from streamway.following import Place
 from streamway.tenancy import Tenant
 from streamway.v1 import cache_pb2, common_pb2
+from streamway.v1.cache_pb2 import LookupLevel
 
 
 @dataclass(slots=True)
@@ -96,6 +97,10 @@ class Charges(Protocol):
         """With this last event."""
         ...
 
+    def answered(self, generation: str) -> None:
+        """By the cache: no engine has made anything of it."""
+        ...
+
     def abandon(self, generation: str) -> None:
         """Its end will not be seen."""
         ...
@@ -120,8 +125,10 @@ class WorkerProbe(Protocol):
 class AnswerCache(Protocol):
     """Answers given before."""
 
-    async def lookup(self, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse | None:
-        """What the cache says within its time budget; None when it says nothing. Never raises."""
+    async def lookup(
+        self, request: common_pb2.GenerationRequest, level: LookupLevel.ValueType, budget_s: float | None = None
+    ) -> cache_pb2.LookupResponse | None:
+        """What the levels asked say within `budget_s`, or their own budget; None when they say nothing. Never raises."""
         ...
 
     def store(self, request: common_pb2.GenerationRequest, events: Sequence[common_pb2.Event]) -> None:

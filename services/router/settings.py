@@ -291,8 +291,14 @@ class RouterSettings(ServiceSettings):
         default=100.0,
         ge=0,
         le=1000,
-        description="The same for `semantic` requests, which wait for an encoder; the bundled one takes about 30 for a question"
-        " of 20 words.",
+        description="The same for `semantic` requests that wait for an encoder: where the tenant has `semantic_lookup: before`,"
+        " durability is off, only-if-cached is asked, or no worker has room. The bundled one takes about 30 for 20 words.",
+    )
+    cache_semantic_beside_ms: float = Field(
+        default=2000.0,
+        ge=1,
+        le=60_000,
+        description="The same where the worker has the request meanwhile, so that nobody waits.",
     )
     cache_prompt_limit_bytes: int = Field(
         default=1024 * 1024, ge=0, description="Larger requests are neither looked up nor stored, in bytes."

@@ -50,7 +50,7 @@ _log = structlog.get_logger("attach")
 
 MOST_COMMANDS: Final = 1000
 # Commands that are not said again by subscribing anew.
-_KEPT: Final = frozenset({"cancel", "inline_task"})
+_KEPT: Final = frozenset({"cancel", "inline_task", "answered"})
 # Three signs of life may be missed.
 SILENCE_S: Final = 6.0
 _LOOKS: Final = 12
@@ -161,6 +161,12 @@ class AttachClient:
         self._subscriptions.cancel(generation)
         self._subscriptions.note_idle()
         self._outbox.append(inference_pb2.AttachCommand(cancel=inference_pb2.CancelGeneration(generation=generation)))
+        self._wake.set()
+
+    def answered(self, generation: str) -> None:
+        """Tells the worker that the channel of a generation has an answer that is not its own: it lets go of it."""
+        self._subscriptions.note_idle()
+        self._outbox.append(inference_pb2.AttachCommand(answered=inference_pb2.Answered(generation=generation)))
         self._wake.set()
 
     def run(self, request: common_pb2.GenerationRequest, created_ms: int) -> None:

@@ -26,6 +26,14 @@ class TierName(StrEnum):
     BRONZE = "bronze"
 
 
+class SemanticLookup(StrEnum):
+    """When the semantic level of the cache is asked for a request that wants it."""
+
+    BESIDE = "beside"  # while a worker has the request: a miss costs no first token, and what is late is dropped
+    BEFORE = "before"  # before a worker gets the request: no engine begins in vain
+    OFF = "off"  # never
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What may be used; None: no limit. `concurrency` counts generations that live at once; tokens are prompt and answer."""
@@ -52,6 +60,7 @@ class Tier:
     highest_priority: int
     buffered_bytes: int | None
     quota: Quota
+    semantic_lookup: SemanticLookup = SemanticLookup.BESIDE
 
 
 # docs/design.md §7.
@@ -79,6 +88,7 @@ class Tenant:
     quota: Quota = UNLIMITED
     model_quotas: Mapping[str, Quota] = field(default_factory=dict)
     allowed_models: frozenset[str] | None = None
+    semantic_lookup: SemanticLookup = SemanticLookup.BESIDE
 
     def allows(self, model: str) -> bool:
         """Whether it may ask this model."""
@@ -91,7 +101,10 @@ class Tenant:
 
 def of_tier(name: str, tier: Tier) -> Tenant:
     """A tenant that is no more than one of its tier."""
-    return Tenant(name, tier.name, tier.weight, tier.highest_priority, tier.buffered_bytes, tier.quota)
+    return Tenant(
+        *(name, tier.name, tier.weight, tier.highest_priority, tier.buffered_bytes, tier.quota),
+        semantic_lookup=tier.semantic_lookup,
+    )
 
 
 def without_limits(name: str) -> Tenant:

@@ -11,6 +11,7 @@ tenancy:
       keys: [3f79bb7b435b05321651daefd374cdc681dc06faa65e374e38337b88ca046dea]
       tokens_per_minute: 200000        # instead of the tier's
       allowed_models: [qwen3, smollm2]
+      semantic_lookup: before          # or beside, off
       models:
         qwen3: {concurrency: 8}
   jwt:
@@ -30,7 +31,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from streamway.tenancy.model import TENANT_NAME, TierName
+from streamway.tenancy.model import TENANT_NAME, SemanticLookup, TierName
 
 UNLIMITED_WORD: Final = "unlimited"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -97,10 +98,20 @@ def _key_hash(value: Any) -> str:
     return value
 
 
+def _semantic_lookup(value: Any) -> SemanticLookup:
+    # YAML reads a bare `off` as false.
+    wanted = "off" if value is False else value
+    try:
+        return SemanticLookup(wanted)
+    except ValueError:
+        raise _fault(f"must be one of {', '.join(SemanticLookup)}") from None
+
+
 Limit: TypeAlias = Annotated[int | None, _whole(1, _MOST, UNLIMITED_WORD)]
 Weight: TypeAlias = Annotated[int, BeforeValidator(_weight)]
 Priority: TypeAlias = Annotated[int, _whole(-128, 127)]
 Tier: TypeAlias = Annotated[TierName, BeforeValidator(_tier)]
+Lookup: TypeAlias = Annotated[SemanticLookup, BeforeValidator(_semantic_lookup)]
 Name: TypeAlias = Annotated[str, BeforeValidator(_tenant_name)]
 Model: TypeAlias = Annotated[str, BeforeValidator(_model_name)]
 Words: TypeAlias = Annotated[str, BeforeValidator(_words)]
@@ -129,6 +140,7 @@ class TierRow(QuotaRow):
     weight: Weight = 1
     highest_priority: Priority = 0
     buffered_bytes: Limit = None
+    semantic_lookup: Lookup = SemanticLookup.BESIDE
 
 
 class TenantRow(TierRow):

@@ -46,26 +46,39 @@ class Answers:
         self._scope = scope
         self._learning = 0
 
-    def lookup_exact(self, tenant: str, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse | Query:
+    def lookup_exact(
+        self,
+        tenant: str,
+        request: common_pb2.GenerationRequest,
+        level: cache_pb2.LookupLevel.ValueType = cache_pb2.LOOKUP_LEVEL_UNSPECIFIED,
+    ) -> cache_pb2.LookupResponse | Query:
         """The reply; or, for a question that the semantic level should be asked, that question."""
         query = self._exact.query(tenant, request)
         if query is None:
             return cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_BYPASS)
+        alike = query.semantic and self.likeness is not None
+        if level == cache_pb2.LOOKUP_LEVEL_SEMANTIC:
+            return query if alike else self._missed(query)
         entry = self._exact.get(query)
         if entry is not None:
             return self._hit(entry, "hits", cache_pb2.CACHE_OUTCOME_HIT_EXACT)
         entry = self._typed_otherwise(query)
         if entry is not None:
             return self._hit(entry, "folded_hits", cache_pb2.CACHE_OUTCOME_HIT_FOLDED)
-        if self._is_kept(query) or (query.semantic and self.likeness is not None):
+        if self._is_kept(query) or (alike and level != cache_pb2.LOOKUP_LEVEL_KEYED):
             return query
-        return self._missed(query)
+        return self._missed(query, level)
 
-    async def lookup_further(self, query: Query) -> cache_pb2.LookupResponse:
+    async def lookup_further(
+        self, query: Query, level: cache_pb2.LookupLevel.ValueType = cache_pb2.LOOKUP_LEVEL_UNSPECIFIED
+    ) -> cache_pb2.LookupResponse:
         """Hit or miss of what takes longer: the store, then the semantic level."""
-        entry = await self.persistence.find(query) if self.persistence is not None and self._is_kept(query) else None
+        kept = level != cache_pb2.LOOKUP_LEVEL_SEMANTIC and self._is_kept(query)
+        entry = await self.persistence.find(query) if self.persistence is not None and kept else None
         if entry is not None:
             return self._hit(entry, "hits", cache_pb2.CACHE_OUTCOME_HIT_EXACT)
+        if level == cache_pb2.LOOKUP_LEVEL_KEYED:
+            return self._missed(query, level)
         found = await self.likeness.find(query) if self.likeness is not None and query.semantic else None
         entry = self._exact.get_entry(query, found.entry) if found is not None else None
         if found is None or entry is None:
@@ -210,8 +223,12 @@ class Answers:
             self.persistence.used(entry)
         return cache_pb2.LookupResponse(outcome=outcome, answer=self._exact.answer(entry, similarity))
 
-    def _missed(self, query: Query) -> cache_pb2.LookupResponse:
-        self._exact.count(query.tenant, "misses")
+    def _missed(
+        self, query: Query, level: cache_pb2.LookupLevel.ValueType = cache_pb2.LOOKUP_LEVEL_UNSPECIFIED
+    ) -> cache_pb2.LookupResponse:
+        if level != cache_pb2.LOOKUP_LEVEL_KEYED or not query.semantic or self.likeness is None:
+            # Who asks the keyed levels alone asks the other one next, and only then it is a miss.
+            self._exact.count(query.tenant, "misses")
         return cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_MISS)
 
     async def _learn(self, likeness: Likeness, query: Query, entry: Entry, text: str) -> None:

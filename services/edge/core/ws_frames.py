@@ -190,8 +190,10 @@ class GenerationJson:
             id=self._id,
             position=event.position,
             epoch=event.epoch,
-            worker=event.started.worker,
+            worker=event.started.worker or None,
             queued_ms=event.started.queued_ms,
+            cache=event.started.cache or None,
+            cache_hit=cache_hits.of_event(event.started),
         )
 
     def piece(self, event: common_pb2.Event, token: common_pb2.Token) -> bytes:

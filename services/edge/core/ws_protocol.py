@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from services.edge.core import cache_control
 from services.edge.core.commands import BadFrame
 from services.edge.core.json_errors import explain
 from services.edge.core.kept_context import USES
@@ -58,6 +59,8 @@ class OpenBody(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-128, le=127)] = 0
     deadline_ms: Annotated[int, Meta(ge=1, le=7 * 86_400_000)] | None = None
     cache: Literal["off", "exact", "folded", "semantic"] | None = None
+    cache_control: Annotated[str, Meta(max_length=256)] = ""
+    replay: Literal["burst", "paced"] | None = None
     durability: Literal["off", "relaxed", "strict"] | None = None
     on_disconnect: Literal["grace", "cancel", "continue"] = "grace"
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
@@ -111,6 +114,11 @@ _DURABILITY: Final = {
     "off": common_pb2.DURABILITY_OFF,
     "relaxed": common_pb2.DURABILITY_RELAXED,
     "strict": common_pb2.DURABILITY_STRICT,
+}
+_REPLAY: Final = {
+    None: common_pb2.REPLAY_UNSPECIFIED,
+    "burst": common_pb2.REPLAY_BURST,
+    "paced": common_pb2.REPLAY_PACED,
 }
 _ON_DISCONNECT: Final = {
     "grace": common_pb2.ON_DISCONNECT_GRACE,
@@ -198,6 +206,8 @@ def to_request(frame: OpenBody, now_ms: int) -> common_pb2.GenerationRequest:
         ),
         priority=frame.priority,
         cache=_CACHE[frame.cache],
+        cache_control=cache_control.parse(frame.cache_control),
+        replay=_REPLAY[frame.replay],
         on_disconnect=_ON_DISCONNECT[frame.on_disconnect],
         durability=_DURABILITY[frame.durability],
         session=frame.session,

@@ -18,7 +18,7 @@ from services.edge.io.gate import (
     RESTORE_ID,
     Caller,
     Gate,
-    cache_policy_of,
+    ask_cache,
     durability_of,
     idempotency_key_of,
     on_disconnect_of,
@@ -78,7 +78,7 @@ class ChatSurface:
         wanted.tenant = caller.identity.tenant
         wanted.session = self._session(caller, chat)
         wanted.priority = priority_of(request)
-        wanted.cache = cache_policy_of(request)
+        ask_cache(request, wanted)
         wanted.durability = durability_of(request)
         wanted.on_disconnect = on_disconnect_of(request, "cancel")
         wanted.idempotency_key = idempotency_key_of(request)

@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import credentials
+from services.edge.core import cache_control, credentials
 from services.edge.settings import EdgeSettings
 from streamway.auth import Credentials, Identity, ShownStanding, Standing
 from streamway.errors import InvalidArgument
@@ -28,6 +28,11 @@ _CACHE: Final = {
     "semantic": common_pb2.CACHE_POLICY_SEMANTIC,
 }
 RESTORE_ID: Final = "X-Session-Restore-ID"
+_REPLAY: Final = {
+    "": common_pb2.REPLAY_UNSPECIFIED,
+    "burst": common_pb2.REPLAY_BURST,
+    "paced": common_pb2.REPLAY_PACED,
+}
 _DURABILITY: Final = {
     "": common_pb2.DURABILITY_UNSPECIFIED,
     "off": common_pb2.DURABILITY_OFF,
@@ -144,6 +149,29 @@ def cache_policy_of(request: web.Request) -> common_pb2.CachePolicy.ValueType:
     if policy is None:
         raise InvalidArgument("x-streamway-cache", f"{text[:20]!r} is none of 'off', 'exact', 'folded' and 'semantic'")
     return policy
+
+
+def cache_control_of(request: web.Request) -> common_pb2.CacheControl | None:
+    """What the headers `Cache-Control` ask; None where that is nothing."""
+    return cache_control.parse(",".join(request.headers.getall("Cache-Control", ())))
+
+
+def replay_of(request: web.Request) -> common_pb2.Replay.ValueType:
+    """The header `x-streamway-replay`: "burst" or "paced". Raises InvalidArgument."""
+    text = request.headers.get("x-streamway-replay", "")
+    replay = _REPLAY.get(text.strip().lower())
+    if replay is None:
+        raise InvalidArgument("x-streamway-replay", f"{text[:20]!r} is neither 'burst' nor 'paced'")
+    return replay
+
+
+def ask_cache(request: web.Request, wanted: common_pb2.GenerationRequest) -> None:
+    """Puts into `wanted` what the headers say of the cache and the body has not. Raises InvalidArgument."""
+    wanted.cache = wanted.cache or cache_policy_of(request)
+    control = cache_control_of(request)
+    if control is not None and not wanted.HasField("cache_control"):
+        wanted.cache_control.CopyFrom(control)
+    wanted.replay = wanted.replay or replay_of(request)
 
 
 def durability_of(request: web.Request) -> common_pb2.Durability.ValueType:

@@ -23,7 +23,7 @@ from services.edge.io.gate import (
     RESTORE_ID,
     Caller,
     Gate,
-    cache_policy_of,
+    ask_cache,
     durability_of,
     idempotency_key_of,
     priority_of,
@@ -216,7 +216,7 @@ class GenerationsSurface:
         wanted.tenant = tenant
         wanted.traceparent = caller.context.traceparent
         wanted.priority = wanted.priority or priority_of(request)
-        wanted.cache = wanted.cache or cache_policy_of(request)
+        ask_cache(request, wanted)
         wanted.durability = wanted.durability or durability_of(request)
         wanted.idempotency_key = wanted.idempotency_key or idempotency_key_of(request)
         if request.headers.get(kept_context.HEADER) and not wanted.HasField("context"):

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from services.edge.core import kept_context, responses_request
+from services.edge.core import cache_hits, kept_context, responses_request
 from services.edge.core.responses_events import ResponseEvents
 from services.edge.core.responses_request import Message, ResponsesBody
 from services.edge.core.responses_state import ResponseState, generation_of, response_id
@@ -19,7 +19,7 @@ from services.edge.io.gate import (
     RESTORE_ID,
     Caller,
     Gate,
-    cache_policy_of,
+    ask_cache,
     durability_of,
     idempotency_key_of,
     priority_of,
@@ -97,7 +97,7 @@ class ResponsesSurface:
         wanted.tenant = tenant
         wanted.session = self._session(caller, body, previous, messages)
         wanted.priority = priority_of(request)
-        wanted.cache = cache_policy_of(request)
+        ask_cache(request, wanted)
         wanted.durability = durability_of(request)
         wanted.idempotency_key = idempotency_key_of(request)
         wanted.traceparent = caller.context.traceparent
@@ -267,9 +267,9 @@ def _head(caller: Caller, reading: Reading) -> dict[str, str]:
         "x-streamway-generation": reader.state.generation,
         "x-streamway-session": reading.generation.session,
         "traceparent": caller.context.traceparent,
-        "x-streamway-worker": reader.worker,
+        "x-streamway-worker": reader.told.worker,
         RESTORE_ID: reading.restore_id,
-        **reader.cache,
+        **cache_hits.of_accepted(reader.told),
     }
     return {name: value for name, value in told.items() if value} | ({} if reading.resumed else reader.rate_limits)
 

@@ -32,8 +32,7 @@ class ResponseReader:
         self._held: list[bytes] = []
         self._position: int | None = None
         self.failed: StreamwayError | None = None
-        self.worker = ""
-        self.cache: dict[str, str] = {}
+        self._told = common_pb2.Accepted()
         self.rate_limits: dict[str, str] = {}
         # The mesh has it; there is a first piece of the answer.
         self.accepted: asyncio.Future[None] = loop.create_future()
@@ -45,6 +44,13 @@ class ResponseReader:
     def state(self) -> ResponseState:
         """What there is so far."""
         return self._events.state
+
+    @property
+    def told(self) -> common_pb2.Accepted:
+        """What is known now of who answers; empty before `accepted`."""
+        if self.state.spoken:
+            cache_hits.spoken(self._told)
+        return self._told
 
     async def status(self, hold_s: float, most_s: float, *, resumed: bool) -> None:
         """Returns when a stream's status is known to be 200, or must be said: `hold_s` after the mesh took the request, `most_s`
@@ -104,9 +110,10 @@ class ResponseReader:
             self._finish()
             return
         if kind == "accepted":
-            self.worker = event.accepted.worker
-            self.cache = cache_hits.of_accepted(event.accepted)
+            self._told.CopyFrom(event.accepted)
             self.rate_limits = rate_limits.of_accepted(event.accepted)
+        elif kind == "started":
+            cache_hits.begun(self._told, event.started)
         self._put(self._events.event(event, kind))
         if kind == "accepted":
             _settle(self.accepted)

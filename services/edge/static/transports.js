@@ -149,7 +149,7 @@ export class HttpTransport {
     if (!answer.generation) {
       const body = JSON.stringify({ ...question.request, idempotency_key: id });
       const headers = { "Content-Type": "application/json" };
-      const response = await this.#fetch("v1/generations", { method: "POST", headers, body }, id);
+      const response = await this.#fetch("v1/generations", { method: "POST", cache: "default", headers, body }, id);
       if (!response) return;
       answer.generation = (await response.json()).generation;
       if (question.cancelled) this.cancel(question);
@@ -203,6 +203,7 @@ export class HttpTransport {
   async #fetch(path, options = {}, id = undefined) {
     const signal = this.#polling ? AbortSignal.any([this.#ending.signal, AbortSignal.timeout(SILENT_MS)]) : this.#ending.signal;
     const headers = { ...this.#headers, ...options.headers };
+    // "no-store" also sends Cache-Control: no-cache, which a new request must not say for the user.
     const response = await fetch(new URL(path, this.#base), { cache: "no-store", ...options, headers, signal });
     if (response.ok) return response;
     if (response.status === 401) throw new Refused();

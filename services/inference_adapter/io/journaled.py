@@ -71,6 +71,7 @@ class JournaledGeneration(Generation):
         "_moving",
         "_on_idle",
         "_on_waiting",
+        "_overtaken",
         "_phase",
         "_seated_at",
         "_stopped_at",
@@ -126,6 +127,8 @@ class JournaledGeneration(Generation):
         self._stopping: StreamwayError | None = None
         self._stopped_at = 0.0
         self._moving = False
+        # The channel has been given an answer since this call was on its way to begin.
+        self._overtaken = False
         # Whose answer this engine call goes on with; empty for one from the beginning.
         self._from_worker = ""
         self._tokens_before = 0
@@ -190,6 +193,14 @@ class JournaledGeneration(Generation):
             self._hand_over(GoingAway("worker"))
         else:
             self._moving = True
+
+    def overtaken(self) -> None:
+        """The channel has an answer that is not this call's."""
+        if self._phase is Phase.BEGINNING:
+            self._overtaken = True
+        elif not self.over:
+            self._place.metrics.handovers.labels("overtaken").inc()
+            self._let_go()
 
     def tick(self, now: float) -> None:
         if self._phase is Phase.BEGINNING:
@@ -299,6 +310,8 @@ class JournaledGeneration(Generation):
         self._journaling.books.began(self.id, place.worker, begun.epoch)
         if self._stopping is not None:
             self._end_with(self._stopping)
+        elif self._overtaken:
+            self.overtaken()
         elif self._moving:
             self._hand_over(GoingAway("worker"))
         elif self._seated_at is None:
@@ -359,6 +372,10 @@ class JournaledGeneration(Generation):
             self._go_on_alone()
             return
         self._place.metrics.handovers.labels(reason.value).inc()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing of this call is wanted any more; its readers go to the channel at once."""
         self._abort()
         self._leave_by(self._leaving.by_settling(self._writing, mine=False), EventsExpired(self.id))
         self._delivery.tell(EventsExpired(self.id), forget=True)

@@ -37,6 +37,7 @@ from services.inference_adapter.io.workplace import Workplace
 from streamway.errors import (
     Cancelled,
     DeadlineExceeded,
+    EventsExpired,
     GoingAway,
     QueueFull,
     QueueTimeout,
@@ -213,6 +214,17 @@ class Worker:
         if tenant is None:
             # Who waits for it is told now; the task is dropped when it is read.
             self._dismissals.tell(id_, "", Cancelled(by))
+
+    def answered(self, id_: str) -> None:
+        """The channel of a generation has an answer that is not ours: nothing is made of it here, and its readers go there."""
+        generation, now = self._generations.get(id_), self._place.clock.monotonic()
+        if isinstance(generation, JournaledGeneration):
+            generation.overtaken()
+        elif generation is None and self._place.memory.find(id_) is None:
+            # Its task is still in the lane: it is dropped when it is read, and nobody waits for that.
+            self._place.memory.bury(id_, None, now + self._queue_timeout_s)
+            self._place.memory.mark_gone(id_, Gone.MOVED)
+            self._directory.will_not_come(id_, EventsExpired(id_))
 
     def left(self, generation: Generation) -> None:
         """The one reader of a direct call has gone; what has not ended is cancelled."""

@@ -83,15 +83,26 @@ def replay(
 
     `level` is "exact", "folded" or "semantic".
     """
-    generation = request.generation
     taken = accepted(request, route="cache", cache=level, durability=durability, allowance=allowance)
-    hit = common_pb2.CacheHit(entry=answer.entry, similarity=answer.similarity, age_s=answer.age_s)
-    taken.accepted.cache_hit.CopyFrom(hit)
-    events = [
-        taken,
-        common_pb2.Event(generation=generation, position=2, started=common_pb2.Started()),
-    ]
-    position = 2
+    taken.accepted.cache_hit.CopyFrom(_hit(answer))
+    began = common_pb2.Event(generation=request.generation, position=2, started=common_pb2.Started())
+    return [taken, began, *_pieces(request.generation, answer, 2)]
+
+
+def overtaking(answer: cache_pb2.CachedAnswer, level: str, start: int) -> list[common_pb2.Event]:
+    """A stored answer in the place of what a worker has not begun to say: `started`, at `start`, tells where it comes from."""
+    began = common_pb2.Started(cache=level, cache_hit=_hit(answer))
+    return [common_pb2.Event(position=start, started=began), *_pieces("", answer, start)]
+
+
+def _hit(answer: cache_pb2.CachedAnswer) -> common_pb2.CacheHit:
+    saved = answer.usage.prompt_tokens + answer.usage.completion_tokens
+    return common_pb2.CacheHit(entry=answer.entry, similarity=answer.similarity, age_s=answer.age_s, saved_tokens=saved)
+
+
+def _pieces(generation: str, answer: cache_pb2.CachedAnswer, position: int) -> list[common_pb2.Event]:
+    """The pieces and the end, from behind `position` on."""
+    events = []
     for stored in answer.events:
         units = max(1, stored.token.units)
         event = common_pb2.Event(generation=generation, position=position + units, token=stored.token)

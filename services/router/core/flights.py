@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from services.router.core.body import Body
-from services.router.core.cacheable import qualifies
+from services.router.core.cacheable import may_read, may_store, qualifies
 from streamway.cachekey import NotCanonical, canonical_form, exact_key
 from streamway.v1 import common_pb2
 
@@ -44,6 +44,7 @@ def terms_of(request: common_pb2.GenerationRequest) -> common_pb2.GenerationRequ
         priority=request.priority,
         durability=request.durability,
         on_disconnect=request.on_disconnect,
+        cache=request.cache,
     )
 
 
@@ -66,8 +67,12 @@ class Flight:
         return self.request.generation
 
     def suits(self, request: common_pb2.GenerationRequest) -> bool:
-        """The leader is treated at least as well as this one asks to be: by when, how urgently, how durably."""
+        """The leader is treated at least as well as this one asks to be: by when, how urgently, how durably. One that may be
+        answered by likeness is for those who would take that."""
         leader, unread = self.request, common_pb2.ON_DISCONNECT_CONTINUE
+        alike = common_pb2.CACHE_POLICY_SEMANTIC
+        if leader.cache == alike and request.cache != alike:
+            return False
         if request.on_disconnect == unread and leader.on_disconnect != unread:
             # It must go on without any reader.
             return False
@@ -79,10 +84,12 @@ class Flight:
 def flight_key(request: common_pb2.GenerationRequest, body: Body | None, limit_bytes: int) -> bytes | None:
     """The cache's key of a request that may share an engine call; None where it may not.
 
-    It must qualify for the cache and be durable, since followers read its channel; and it must have no idempotency key, which
-    says by itself what it may be attached to.
+    It must qualify for the cache, also as to what is stored, and be durable, since followers read its channel; and it must have
+    no idempotency key, which says by itself what it may be attached to.
     """
     if request.durability == common_pb2.DURABILITY_OFF or request.idempotency_key:
+        return None
+    if not (may_read(request) and may_store(request)):
         return None
     if not qualifies(request, body, limit_bytes):
         return None

@@ -134,6 +134,14 @@ class Books:
         self._open[request.generation] = replace(self._open[request.generation], durability=request.durability)
         self._pool.client(place.address, place.worker).run(request, created_ms)
 
+    def answered(self, generation: str) -> None:
+        """Its channel has an answer from the cache: its worker lets go of it, and nobody pays for an engine."""
+        booked = self._open.get(generation)
+        if booked is not None:
+            self._pool.client(booked.place.address, booked.place.worker).answered(generation)
+        self._charges.answered(generation)
+        self.settle(generation)
+
     def settle(self, generation: str) -> None:
         """It was never dispatched, or nobody will know how it ended."""
         call = self._close(generation)

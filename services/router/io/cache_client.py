@@ -14,6 +14,7 @@ from streamway.config.shared import SharedSettings
 from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import cache_pb2, common_pb2
+from streamway.v1.cache_pb2 import LookupLevel
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import list_leases
 
@@ -55,12 +56,17 @@ class CacheClient:
         """Number of caches that can be asked now."""
         return sum(link.connected for link in self._links.values())
 
-    async def lookup(self, request: common_pb2.GenerationRequest) -> cache_pb2.LookupResponse | None:
+    async def lookup(
+        self, request: common_pb2.GenerationRequest, level: LookupLevel.ValueType, budget_s: float | None = None
+    ) -> cache_pb2.LookupResponse | None:
         """See `AnswerCache`."""
         link = self._pick(request.tenant)
-        semantic = request.cache == common_pb2.CACHE_POLICY_SEMANTIC
-        budget_s = self._semantic_budget_s if semantic else self._budget_s
-        return await link.lookup(request, budget_s, blamed=not semantic) if link is not None else None
+        if link is None:
+            return None
+        encodes = request.cache == common_pb2.CACHE_POLICY_SEMANTIC and level != LookupLevel.LOOKUP_LEVEL_KEYED
+        if budget_s is None:
+            budget_s = self._semantic_budget_s if encodes else self._budget_s
+        return await link.lookup(request, level, budget_s, blamed=not encodes)
 
     def store(self, request: common_pb2.GenerationRequest, events: Sequence[common_pb2.Event]) -> None:
         """See `AnswerCache`."""

@@ -51,12 +51,17 @@ class CacheLink:
         self._task = scope.spawn(self._run(), f"cache-{address}")
 
     async def lookup(
-        self, request: common_pb2.GenerationRequest, budget_s: float, *, blamed: bool
+        self,
+        request: common_pb2.GenerationRequest,
+        level: cache_pb2.LookupLevel.ValueType,
+        budget_s: float,
+        *,
+        blamed: bool,
     ) -> cache_pb2.LookupResponse | None:
         """The answer within `budget_s`, or None. `blamed`: being late says that the cache is slow, not the question hard."""
         if not self._patience.allows(self._loop.time()):
             return None
-        call = cache_pb2.ExchangeCall(lookup=cache_pb2.LookupRequest(request=request))
+        call = cache_pb2.ExchangeCall(lookup=cache_pb2.LookupRequest(request=request, level=level))
         if not self._send(call):
             return None
         future: asyncio.Future[cache_pb2.LookupResponse | None] = self._loop.create_future()

@@ -1,18 +1,20 @@
-"""Asks the cache before a worker."""
+"""Asks the cache before a worker, and beside it."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from services.router.core import events
-from services.router.core.cacheable import qualifies
+from services.router.core.cacheable import Way, may_read, may_store, qualifies, way_of, young_enough
 from services.router.interfaces import AnswerCache, Ask, Opened, Opener
+from services.router.io.beside import Beside
 from services.router.io.journal import Journal
 from services.router.io.records import Records
 from services.router.metrics import RouterMetrics
-from streamway.errors import StoreUnavailable
+from streamway.errors import NotCached, NoWorkers, QueueFull, StoreUnavailable
+from streamway.tenancy import SemanticLookup
 from streamway.v1 import cache_pb2, common_pb2
-from streamway.v1.cache_pb2 import CacheOutcome
+from streamway.v1.cache_pb2 import CacheOutcome, LookupLevel
 
 _HITS: Final = ("exact", "folded", "semantic")
 
@@ -27,6 +29,7 @@ class Caching:
         self,
         inner: Opener,
         cache: AnswerCache,
+        beside: Beside,
         records: Records,
         journal: Journal,
         metrics: RouterMetrics,
@@ -34,22 +37,60 @@ class Caching:
     ) -> None:
         self._inner = inner
         self._cache = cache
+        self._beside = beside
         self._records = records
         self._journal = journal
         self._metrics = metrics
         self._limit_bytes = limit_bytes
 
     async def open(self, ask: Ask) -> Opened:
-        """Raises what `inner` raises."""
-        if not qualifies(ask.request, ask.body, self._limit_bytes):
-            return await self._inner.open(ask)
-        found = await self._cache.lookup(ask.request)
+        """Raises what `inner` raises, and NotCached."""
+        request = ask.request
+        # Another model may have been tried before.
+        ask.cache, ask.keep = "off", False
+        if not qualifies(request, ask.body, self._limit_bytes):
+            return await self._without(ask)
+        if not may_read(request):
+            ask.cache, ask.keep = "miss", may_store(request)
+            return await self._without(ask)
+        way = way_of(request, ask.tenant.semantic_lookup if ask.tenant is not None else SemanticLookup.BESIDE)
+        level = LookupLevel.LOOKUP_LEVEL_UNSPECIFIED if way is Way.ALL else LookupLevel.LOOKUP_LEVEL_KEYED
+        found = await self._cache.lookup(request, level)
         ask.cache = _state(found)
+        if found is not None and ask.cache in _HITS and not young_enough(request, found.answer.age_s):
+            ask.cache = "miss"
+        ask.keep = ask.cache == "miss" and may_store(request)
+        if ask.cache == "miss" and way is Way.BESIDE and not ask.unwanted:
+            return await self._with_question(ask)
         self._metrics.cache_lookups.labels(ask.cache).inc()
-        if ask.cache in _HITS and found is not None and not ask.unwanted:
+        if found is not None and ask.cache in _HITS and not ask.unwanted:
             return await self._answer(ask, found.answer)
-        ask.keep = ask.cache == "miss"
+        return await self._without(ask)
+
+    async def _without(self, ask: Ask) -> Opened:
+        """The cache has nothing for it."""
+        if ask.request.cache_control.only_if_cached and not ask.unwanted:
+            raise NotCached(ask.cache)
         return await self._inner.open(ask)
+
+    async def _with_question(self, ask: Ask) -> Opened:
+        """The dispatch waits for nothing. What no worker can take waits for the answer, since that is all it may get."""
+        question = self._beside.ask(ask.request)
+        ask.cache = "pending"
+        try:
+            opened = await self._inner.open(ask)
+        except (NoWorkers, QueueFull):
+            answer = await self._beside.soon(question)
+            if answer is None or ask.unwanted:
+                raise
+            ask.cache = "semantic"
+            self._metrics.cache_lookups.labels(ask.cache).inc()
+            return await self._answer(ask, answer)
+        except BaseException:
+            question.cancel()
+            raise
+        self._beside.dispatched(ask.request.generation, opened, question)
+        return opened
 
     async def _answer(self, ask: Ask, answer: cache_pb2.CachedAnswer) -> Opened:
         """The answer goes into the channel before it is delivered, so that a resume finds it."""

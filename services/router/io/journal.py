@@ -12,9 +12,11 @@ from streamway.following import Record, read_record
 from streamway.journal import Kind, accept, read_tail
 from streamway.journal.accepting import Accepting
 from streamway.journal.entries import Tail
+from streamway.journal.overtaking import overtake
 from streamway.lanes import NewTask, commands_of
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.runtime.clock import Clock
+from streamway.runtime.ids import new_epoch, new_secret_id
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.link import Link
@@ -102,6 +104,18 @@ class Journal:
             await accept(session, request.generation, entries, self.finished_ttl_ms)
 
         await self.steps(write)
+
+    async def overtake(self, generation: str, by: str, told_from: Callable[[int], Sequence[common_pb2.Event]]) -> bool:
+        """Writes an answer into the channel of what a worker has been given; see `streamway.journal.overtaking`."""
+        ref = new_secret_id()
+
+        async def write(session: Session) -> bool:
+            written = await overtake(session, generation, ref, by, new_epoch, told_from, self.finished_ttl_ms)
+            if written:
+                session.send(("HSET", keys.generation(generation), "state", "finished"), _ignore)
+            return written
+
+        return await self.steps(write)
 
     async def look(self, generation: str) -> Known | None:
         """None where there is no record."""

@@ -83,8 +83,17 @@ class AttachStream:
                 self._worker.cancel(command.cancel.generation, self._tenant)
             case "inline_task":
                 self._run(command.inline_task)
+            case "answered":
+                self._let_go(command.answered.generation)
             case _:
                 raise InvalidArgument("command", "is empty, or of a later version than this worker's")
+
+    def _let_go(self, generation: str) -> None:
+        if self._tenant is not None:
+            raise Unauthenticated("only a router may say that a generation was answered")
+        if not is_generation_id(generation):
+            raise InvalidArgument("answered.generation", "must be a UUID of 36 characters in lower case")
+        self._worker.answered(generation)
 
     def _run(self, task: inference_pb2.InlineTask) -> None:
         """What went past the router's checks, quotas and lanes may come from nobody but a router."""

@@ -216,3 +216,17 @@ def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(StartError, match="not UTF-8"):
         load_tenancy(SharedSettings(tenants_file=path))
+
+
+def test_when_the_semantic_level_is_asked_is_the_tenant_s_or_its_tier_s(tmp_path: Path) -> None:
+    rows = "{a: {tier: gold}, b: {tier: gold, semantic_lookup: off}, c: {tier: silver}}"
+    tenancy = load(tmp_path, f"default_tier: gold\ntiers: {{gold: {{semantic_lookup: before}}}}\ntenants: {rows}")
+    found = {name: tenancy.tenant(name) for name in ("a", "b", "c", "whoever")}
+    assert {name: str(tenant.semantic_lookup) for name, tenant in found.items() if tenant is not None} == {
+        "a": "before",
+        "b": "off",
+        "c": "beside",
+        "whoever": "before",
+    }
+    with pytest.raises(StartError, match="must be one of beside, before, off"):
+        load(tmp_path, "tenants: {a: {tier: gold, semantic_lookup: later}}")

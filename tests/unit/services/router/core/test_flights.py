@@ -174,3 +174,24 @@ def test_a_flight_that_everybody_here_has_left_is_joined_again_where_others_keep
     assert len(flights) == 1
     assert _joins(flights, _ask("a"))
     assert Flights(0, 2).adopt(again) is None
+
+
+def test_only_who_takes_an_answer_by_likeness_follows_a_leader_that_may_get_one() -> None:
+    alike, exact = common_pb2.CACHE_POLICY_SEMANTIC, common_pb2.CACHE_POLICY_EXACT
+    for leads, follows, joined in ((alike, alike, True), (alike, exact, False), (exact, alike, True)):
+        flights = Flights(10, 2)
+        leader = _ask("leader", cache=leads)
+        key = _key(leader)
+        assert key is not None
+        flights.adopt(Flight(key, terms_of(leader), "w", "x:1", ours=False))
+        assert _joins(flights, _ask("a", cache=follows)) is joined
+
+
+def test_what_must_not_be_read_or_stored_shares_no_call() -> None:
+    for control in (
+        common_pb2.CacheControl(no_cache=True),
+        common_pb2.CacheControl(no_store=True),
+        common_pb2.CacheControl(max_age_s=0),
+    ):
+        assert _key(_ask("a", cache_control=control)) is None
+    assert _key(_ask("a", cache_control=common_pb2.CacheControl(max_age_s=5))) is not None
