@@ -97,8 +97,8 @@ class Charges(Protocol):
         """With this last event."""
         ...
 
-    def answered(self, generation: str) -> None:
-        """By the cache: no engine has made anything of it."""
+    def overtaken(self, generation: str) -> None:
+        """Its channel has an answer from the cache: no engine has made anything of it."""
         ...
 
     def abandon(self, generation: str) -> None:

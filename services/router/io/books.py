@@ -139,7 +139,8 @@ class Books:
         booked = self._open.get(generation)
         if booked is not None:
             self._pool.client(booked.place.address, booked.place.worker).answered(generation)
-        self._charges.answered(generation)
+        for each in self._charges:
+            each.overtaken(generation)
         self.settle(generation)
 
     def settle(self, generation: str) -> None:

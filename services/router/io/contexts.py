@@ -123,6 +123,12 @@ class Contexts:
             # Which end it was is what the channel says, to whoever asks.
             self._scope.spawn(self._note(turn), "context-ended")
 
+    def overtaken(self, generation: str) -> None:
+        """The cache answered it after its dispatch: the channel has that answer."""
+        turn = self._leases.get(generation)
+        if turn is not None:
+            self._scope.spawn(self._note(turn), "context-overtaken")
+
     def abandon(self, generation: str) -> None:
         """Its end will not be seen here: whoever wants the next turn, or looks after it, reads it in its channel."""
         self._release(generation)

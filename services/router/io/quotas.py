@@ -101,6 +101,10 @@ class Quotas:
             generation, lambda held: charge.answered(held.demand.tokens) if held.charged else Charge(Ending.SETTLED, -1)
         )
 
+    def overtaken(self, generation: str) -> None:
+        """The cache answered it after its dispatch."""
+        self.answered(generation)
+
     def ended(self, generation: str, event: common_pb2.Event) -> None:
         """With its last event."""
 
