@@ -19,7 +19,7 @@ TESTS_AT_ONCE ?= 3
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate chaos lock up down clean
+.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up down clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,10 @@ chaos: setup ## kills, pauses and cuts processes of a mesh under load; prints a 
 
 simulate: setup ## strategies and tiers in virtual time: tables and pictures. ARGS="--live" runs turns on a mesh too
 	@$(BIN)/python -m benchmarks.simulate $(ARGS)
+
+cache-eval: setup ## what the cache serves, and how often wrongly, beside GPTCache and RedisVL. ARGS="--data FOLDER --plots FOLDER"
+	@$(PIP) --no-deps --require-hashes -r requirements/cache-eval.txt
+	@GOMP_SPINCOUNT=1000 $(BIN)/python -m benchmarks.cache_eval $(ARGS)
 
 # --- gates -----------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
+from services.cache.core.books import Books
 from services.cache.core.entries import Entries
 from services.cache.core.eviction import make_eviction
 from services.cache.core.inserts import InsertLimits
@@ -74,10 +75,12 @@ class CacheApp:
         room = Yielding(settings.limit_bytes)
         self._memory.follow(lambda: self._cache.bound(room.look(self._memory.pressed)))
         self._provider = tracing.configure("cache", shared.traces)
+        self._books = Books(settings.prices, settings.pay_terms, self._cache.peek, enforced=settings.semantic_must_pay)
         self._answers = Answers(
             self._cache,
             self._scope,
             InsertLimits(settings.inserts_per_minute, settings.user_inserts_per_minute),
+            self._books,
             clock.monotonic,
         )
         servicer = CacheServicer(self._answers, CacheMetrics(registry, self._cache, self._answers), clock.monotonic)
@@ -175,9 +178,11 @@ class CacheApp:
             searching,
             Judge(encoding, settings.semantic_same_answer),
             settings.semantic_options,
+            self._books,
             self._cache.text,
             self._answers.evict,
             timeout_s=settings.encoder_timeout_s,
+            clock=self._clock.monotonic,
         )
         self._answers.likeness = likeness
 

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from services.cache.core.savings import CREDITS, DEBITS, Account
 from services.cache.core.store import ExactCache
 from services.cache.io.answers import Answers
 from services.cache.io.index_files import IndexFiles
@@ -38,6 +39,7 @@ class CacheMetrics(Collector):
         lookups.add_metric(["miss"], stats.misses)
         lookups.add_metric(["bypass"], stats.bypassed)
         yield lookups
+        yield from _savings(self._answers.books.total)
         yield CounterMetricFamily("streamway_cache_stores", "Answers stored.", value=stats.stored)
         yield CounterMetricFamily(
             "streamway_cache_inserts_refused", "Answers over a quota of inserts.", value=self._answers.inserts.refused
@@ -90,6 +92,18 @@ class IndexFileMetrics(Collector):
         for outcome, count in self._files.outcomes.items():
             files.add_metric([outcome], count)
         yield files
+
+
+def _savings(account: Account) -> Iterator[Metric]:
+    for unit, of in (("money", "money"), ("seconds", "seconds"), ("tokens", "tokens")):
+        posted = CounterMetricFamily(
+            f"streamway_cache_ledger_{unit}",
+            f"What the cache saved and cost, in {unit}, by posting.",
+            labels=["posting"],
+        )
+        for name in (*CREDITS, *DEBITS):
+            posted.add_metric([name], getattr(account.amount(name), of))
+        yield posted
 
 
 def _likeness(likeness: Likeness) -> Iterator[Metric]:

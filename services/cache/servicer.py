@@ -41,7 +41,7 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
 
     async def Lookup(self, request: cache_pb2.LookupRequest, context: Any) -> cache_pb2.LookupResponse:  # noqa: N802
         found = self._lookup(caller(), request)
-        return await self._answers.lookup_further(found, request.level) if isinstance(found, Query) else found
+        return await self._further(found, request.level) if isinstance(found, Query) else found
 
     async def Store(self, request: cache_pb2.StoreRequest, context: Any) -> cache_pb2.StoreResponse:  # noqa: N802
         return self._store(caller(), request)
@@ -65,7 +65,8 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
 
     async def Stats(self, request: cache_pb2.StatsRequest, context: Any) -> cache_pb2.StatsResponse:  # noqa: N802
         who = caller()
-        return self._answers.stats(None if who.mesh and not request.tenant else who.tenant_for(request.tenant))
+        tenant = None if who.mesh and not request.tenant else who.tenant_for(request.tenant)
+        return self._answers.stats(tenant, details=request.details)
 
     async def _read(
         self, who: Identity, batches: AsyncIterator[cache_pb2.ExchangeRequest], replies: Replies, scope: TaskScope
@@ -92,8 +93,13 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
             replies.end()
 
     async def _reply_alike(self, call: cache_pb2.ExchangeCall, query: Query, replies: Replies) -> None:
-        found = await self._answers.lookup_further(query, call.lookup.level)
+        found = await self._further(query, call.lookup.level)
         replies.add(cache_pb2.ExchangeReply(id=call.id, lookup=found))
+
+    async def _further(self, query: Query, level: cache_pb2.LookupLevel.ValueType) -> cache_pb2.LookupResponse:
+        found = await self._answers.lookup_further(query, level)
+        self._answers.books.replied(query.tenant, found)
+        return found
 
     def _reply(self, who: Identity, call: cache_pb2.ExchangeCall) -> cache_pb2.ExchangeReply | Query:
         """One reply, or what the semantic level is asked first; a bad call fails alone, not the stream of all others."""
@@ -109,7 +115,11 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
             return cache_pb2.ExchangeReply(id=call.id, error=common_pb2.Error(status=to_status(problem)))
 
     def _lookup(self, who: Identity, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse | Query:
-        return self._answers.lookup_exact(self._tenant(who, lookup.request), lookup.request, lookup.level)
+        tenant = self._tenant(who, lookup.request)
+        found = self._answers.lookup_exact(tenant, lookup.request, lookup.level)
+        if not isinstance(found, Query):
+            self._answers.books.replied(tenant, found)
+        return found
 
     def _store(self, who: Identity, store: cache_pb2.StoreRequest) -> cache_pb2.StoreResponse:
         return self._answers.store(self._tenant(who, store.request), store.request, store.events, store.ttl_s)

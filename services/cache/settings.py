@@ -8,8 +8,10 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from services.cache.core.eviction import EvictionName
+from services.cache.core.savings import Prices
 from services.cache.core.semantic.kinds import IndexLimits
 from services.cache.core.semantic.options import SemanticOptions
+from services.cache.core.semantic.switch import Terms
 from services.cache.core.vetoes.chain import Chain
 from streamway.config import ServiceSettings
 
@@ -161,6 +163,31 @@ class CacheSettings(ServiceSettings):
         description="Folder of this cache alone in which HNSW and IVF-PQ indexes are kept over a restart. Empty: they are built"
         " again.",
     )
+    price_prompt: float = Field(
+        default=0.05, ge=0, description="Money that a million prompt tokens cost, in any currency: for the ledger."
+    )
+    price_completion: float = Field(
+        default=0.20, ge=0, description="Money that a million tokens of an answer cost: for the ledger."
+    )
+    price_second: float = Field(
+        default=0.00002, ge=0, description="Money that a second of the encoder's computer costs: for the ledger."
+    )
+    semantic_wrong_cost: float = Field(
+        default=5.0, ge=0, description="What a wrong semantic answer costs, as a multiple of what it saved."
+    )
+    semantic_must_pay: bool = Field(
+        default=True,
+        description="A tenant whose semantic level costs more than it saves over semantic_pay_window questions is not asked there"
+        " for a while; false: the ledger is kept, and nothing follows.",
+    )
+    semantic_pay_window: int = Field(
+        default=500, ge=10, le=100_000, description="Questions over which the semantic level has to pay for itself."
+    )
+    semantic_pay_grace: int = Field(
+        default=2_000,
+        ge=0,
+        description="Questions of a tenant before its semantic level, which learns, has to pay for itself.",
+    )
     sweep_interval_s: float = Field(default=10.0, gt=0, description="Seconds between sweeps of expired entries.")
     drain_grace_s: float = Field(default=2.0, ge=0, description="Seconds that running calls get at shutdown.")
 
@@ -181,6 +208,16 @@ class CacheSettings(ServiceSettings):
     def index_limits(self) -> IndexLimits:
         """Which kind of index a context gets."""
         return IndexLimits(self.index_flat_most, self.index_hnsw_most, self.index_limit_bytes)
+
+    @property
+    def prices(self) -> Prices:
+        """For the ledger."""
+        return Prices(self.price_prompt, self.price_completion, self.price_second, self.semantic_wrong_cost)
+
+    @property
+    def pay_terms(self) -> Terms:
+        """When the semantic level has to pay."""
+        return Terms(window=self.semantic_pay_window, grace=self.semantic_pay_grace)
 
     @field_validator("semantic_rules_off")
     @classmethod

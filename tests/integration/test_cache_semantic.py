@@ -237,3 +237,47 @@ async def test_a_folder_for_indexes_is_private_and_one_that_cannot_be_made_stops
     with pytest.raises(StartError, match="STREAMWAY_CACHE_INDEX_FOLDER"):
         await app.start()
     await app.close()
+
+
+async def test_h6_the_ledger_of_a_tenant_balances_and_has_a_line_for_each_level(start: Any) -> None:
+    stub = await start(price_prompt=1_000_000, price_completion=1_000_000, price_second=0)
+    await keep(stub, asks("How do I reset my password?"), "Click ", "it.")
+    for text in ("How do I reset my password?", "how do i reset my password", "How can I reset my password?"):
+        await look(stub, asks(text))
+    savings = (await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))).savings
+    lines = {line.name: line for line in savings.lines}
+    assert [(lines[name].count, lines[name].tokens, lines[name].money) for name in ("exact", "folded", "semantic")] == [
+        (1, 5, 5.0)
+    ] * 3
+    assert lines["embedding"].count > 0
+    assert lines["embedding"].debit
+    assert lines["embedding"].seconds > 0
+    assert savings.balance.money == sum(-line.money if line.debit else line.money for line in savings.lines) == 15.0
+    assert (await stub.Stats(cache_pb2.StatsRequest(tenant="other"))).savings.balance.tokens == 0
+
+
+async def test_h6_a_level_that_costs_more_than_it_saves_is_not_asked_and_says_so(start: Any) -> None:
+    stub = await start(price_second=1000, semantic_pay_window=10, semantic_pay_grace=10)
+    await keep(stub, asks("How do I reset my password?"), "So.")
+    again = asks("How can I reset my password?")
+    for number in range(10):
+        assert (await look(stub, asks(f"Which of the {number} boats left?"))).outcome == MISS
+    assert (await look(stub, again)).outcome == MISS
+    told = (await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))).semantic
+    assert told.state == "off"
+    assert told.window_money < 0
+    assert told.questions_left > 0
+    # The other levels go on.
+    assert (await look(stub, asks("How do I reset my password?"))).outcome == EXACT
+
+
+async def test_what_was_refused_and_how_the_threshold_moved_is_told_with_details_only(start: Any) -> None:
+    stub = await start()
+    await keep(stub, asks("How do I enable two-factor login?"), "So.")
+    assert (await look(stub, asks("How do I disable two-factor login?"))).outcome == MISS
+    told = (await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous", details=True))).semantic
+    assert [(each.near, each.finding.rule) for each in told.near] == [("How do I enable two-factor login?", "antonyms")]
+    assert told.history[0].threshold == pytest.approx(0.92)
+    assert told.budget == pytest.approx(0.01)
+    told = (await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))).semantic
+    assert (len(told.near), len(told.history)) == (0, 0)

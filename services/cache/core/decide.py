@@ -103,6 +103,8 @@ class Policy:
     """Of would-be hits, once the threshold is found from labels or configured."""
     compare_share: float = 0.30
     """Of misses, whose fresh answer is compared with the nearest entry's; and of would-be hits until then."""
+    lesson_share: float = 0.0
+    """Of the other misses, for the verifier alone: the threshold goes by those that were drawn for it."""
     shadow: bool = False
     """Decide and compare, serve nothing."""
 
@@ -124,7 +126,7 @@ class Comparison:
     """An entry whose answer is to be compared with the fresh one, drawn with probability `share`.
 
     `pair` is there when the rules doubted it, `probability` when the verifier said something of it; `beside` when it is
-    the second one of its request.
+    the second one of its request. `lesson`: it was not drawn with `share`, and only the verifier learns from it.
     """
 
     entry: str
@@ -133,6 +135,7 @@ class Comparison:
     pair: Pair | None
     probability: float | None = None
     beside: bool = False
+    lesson: bool = False
 
     def label(self, right: bool) -> Label:
         """What the comparison says. A doubted pair that no verifier was asked about has yet to get its probability."""
@@ -183,7 +186,9 @@ def decide(
         if found.reason in ("hit", "verified"):
             return _hit(found, pair, asked, policy, tuple(judged))
     reason: Reason = judged[0].reason if judged else "no_candidates"
-    compare = _comparisons(open_, policy.compare_share) if asked.draw < policy.compare_share else ()
+    drawn = asked.draw < policy.compare_share
+    lesson = not drawn and asked.draw < policy.compare_share + policy.lesson_share * (1 - policy.compare_share)
+    compare = _comparisons(open_, policy.compare_share or 1.0, lesson=lesson) if drawn or lesson else ()
     return Decision(Outcome.MISS, reason, policy.threshold, tuple(judged), compare=compare)
 
 
@@ -244,16 +249,20 @@ def _hit(found: Judged, pair: Pair, asked: Asked, policy: Policy, judged: tuple[
     )
 
 
-def _comparisons(open_: list[tuple[Judged, Pair]], share: float) -> tuple[Comparison, ...]:
-    """The nearest clean candidate, and the nearest that a verifier can learn from."""
-    clean = next((each for each in open_ if not each[1].doubts), None)
+def _comparisons(open_: list[tuple[Judged, Pair]], share: float, *, lesson: bool) -> tuple[Comparison, ...]:
+    """The nearest clean candidate, and the nearest that a verifier can learn from; of a lesson only this one."""
+    clean = next((each for each in open_ if not each[1].doubts and not lesson), None)
     doubted = next((each for each in open_ if each[1].doubts), None)
     found = []
     if clean is not None:
         found.append(Comparison(clean[0].entry, clean[0].similarity, share, None))
     if doubted is not None:
         found.append(
-            Comparison(doubted[0].entry, doubted[0].similarity, share, doubted[1], doubted[0].probability, bool(found))
+            Comparison(
+                *(doubted[0].entry, doubted[0].similarity, share, doubted[1], doubted[0].probability),
+                beside=bool(found),
+                lesson=lesson,
+            )
         )
     return tuple(found)
 

@@ -108,12 +108,17 @@ class ExactCache:
 
     def text(self, tenant: str, entry_id: str) -> str | None:
         """The text of an entry's answer; None for one that has gone. Does not count as use."""
+        answer = self.peek(tenant, entry_id)
+        return text_of(answer.events) if answer is not None else None
+
+    def peek(self, tenant: str, entry_id: str) -> cache_pb2.CachedAnswer | None:
+        """An entry's answer; None for one that has gone. Does not count as use."""
         entry = self._entries.peek(tenant, entry_id)
         if entry is None:
             return None
         answer = cache_pb2.CachedAnswer()
         answer.ParseFromString(entry.body)
-        return text_of(answer.events)
+        return answer
 
     def bound(self, limit_bytes: int) -> None:
         """What all entries may have in memory from now on."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from services.cache.core import folds
+from services.cache.core.books import Books
 from services.cache.core.entries import Entry
 from services.cache.core.folds import Folds
 from services.cache.core.inserts import InsertLimits, Inserts
@@ -17,7 +18,7 @@ from services.cache.core.records import Alike, StoredEntry
 from services.cache.core.store import ExactCache, text_of
 from services.cache.core.tags import caller_of, tags_of
 from services.cache.core.target import Target
-from services.cache.io.explaining import explained, stats_of
+from services.cache.io.explaining import explained, savings_of, stats_of, tell_history, tell_switch
 from services.cache.io.likeness import Likeness
 from services.cache.io.persistence import Persistence
 from streamway.runtime.tasks import TaskScope
@@ -34,13 +35,16 @@ _REFUSED_PAUSE_S: Final = 1.0
 class Answers:
     """The levels as one. Without `likeness` there is no semantic one. Tenants are authenticated by the caller."""
 
-    def __init__(self, exact: ExactCache, scope: TaskScope, inserts: InsertLimits, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, exact: ExactCache, scope: TaskScope, inserts: InsertLimits, books: Books, clock: Callable[[], float]
+    ) -> None:
         self.inserts = Inserts(inserts)
         self._now = clock
         self.likeness: Likeness | None = None
         self.persistence: Persistence | None = None
         self._to_remake: deque[tuple[Entry, Alike]] = deque(maxlen=_MOST_TO_REMAKE)
         self._remake_wanted = asyncio.Event()
+        self.books = books
         self._exact = exact
         self._folds = Folds()
         self._scope = scope
@@ -192,13 +196,23 @@ class Answers:
             return cache_pb2.ExplainResponse(outcome="miss", reason="not_compared")
         return explained(decision, self.likeness.partitions)
 
-    def stats(self, tenant: str | None) -> cache_pb2.StatsResponse:
-        """Counters and sizes of one tenant, of all with None."""
+    def stats(self, tenant: str | None, *, details: bool = False) -> cache_pb2.StatsResponse:
+        """Counters and sizes of one tenant, of all with None. `details`: with what a tenant's semantic level did lately."""
         stats = self._exact.stats(tenant)
+        book = self.books.known(tenant) if tenant is not None else None
+        if tenant is None:
+            stats.savings.CopyFrom(savings_of(self.books.total))
+        elif book is not None:
+            stats.savings.CopyFrom(savings_of(book.account))
         standing = self.likeness.standings.known(tenant) if self.likeness is not None and tenant is not None else None
         if self.likeness is not None and standing is not None:
             stats.semantic.CopyFrom(stats_of(standing))
             stats.semantic.encoder_trouble = self.likeness.encoding.refused
+            stats.semantic.budget = self.likeness.standings.options.budget
+            if book is not None:
+                tell_switch(book.switch, stats.semantic)
+                if details:
+                    tell_history(book.history, stats.semantic)
         return stats
 
     def _typed_otherwise(self, query: Query) -> Entry | None:

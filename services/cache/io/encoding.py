@@ -25,7 +25,7 @@ class Encoding:
     """Collects texts while the encoder works, and gives it all of them next: no text waits for a batch to fill.
 
     More than `most_waiting` texts are not taken: the encoder is slower than what comes. An encoder whose canary died is not
-    asked until it lives again.
+    asked until it lives again. `seconds_a_text` is what the last batch took, for each of its texts.
     """
 
     def __init__(self, encoder: Encoder, scope: TaskScope, *, most_waiting: int) -> None:
@@ -34,6 +34,7 @@ class Encoding:
         self._waiting: list[tuple[str, asyncio.Future[Vector | None]]] = []
         self._wake = asyncio.Event()
         self._dims = 0
+        self.seconds_a_text = 0.0
         self.refused = ""
         scope.spawn(self._run(), "encode")
         scope.spawn(self._watch(), "encoder-canary")
@@ -90,7 +91,10 @@ class Encoding:
                 batch, self._waiting = self._waiting[:_MOST_BATCH], self._waiting[_MOST_BATCH:]
                 # Who gave up meanwhile need not be encoded.
                 batch = [(text, future) for text, future in batch if not future.done()]
+                began = asyncio.get_running_loop().time()
                 vectors = await self._vectors([text for text, _ in batch])
+                if batch:
+                    self.seconds_a_text = (asyncio.get_running_loop().time() - began) / len(batch)
                 for (_, future), vector in zip(batch, vectors, strict=True):
                     if not future.done():
                         future.set_result(vector)

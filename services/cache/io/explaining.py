@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 
 from services.cache.core.decide import Decision
+from services.cache.core.savings import CREDITS, DEBITS, Account, Amount
+from services.cache.core.semantic.history import History
 from services.cache.core.semantic.partitions import Partitions
 from services.cache.core.semantic.standing import Standing
+from services.cache.core.semantic.switch import Switch
 from services.cache.core.vetoes.finding import Severity
 from streamway.v1 import cache_pb2
 
@@ -53,6 +56,41 @@ def stats_of(standing: Standing) -> cache_pb2.SemanticStats:
         wrong=ledger.wrong,
         refused=ledger.refused,
     )
+
+
+def savings_of(account: Account) -> cache_pb2.Savings:
+    """An account, line by line, and what is left."""
+    told = cache_pb2.Savings()
+    for name in (*CREDITS, *DEBITS):
+        _tell(account.amount(name), told.lines.add(name=name, count=account.count(name), debit=name in DEBITS))
+    _tell(account.balance, told.balance)
+    return told
+
+
+def tell_switch(switch: Switch, told: cache_pb2.SemanticStats) -> None:
+    """Whether the level is asked, and why not."""
+    told.state = switch.state
+    told.window_money = switch.balance
+    told.questions_left = switch.left
+
+
+def tell_history(history: History, told: cache_pb2.SemanticStats) -> None:
+    """What it did lately."""
+    for point in history.points:
+        told.history.add(
+            question=point.question, threshold=point.threshold, wrong_bound=point.bound, source=point.source
+        )
+    for each in history.refused:
+        told.near.add(
+            question=each.question,
+            near=each.near,
+            similarity=each.similarity,
+            finding=cache_pb2.ExplainedFinding(rule=each.rule, asked=each.asked, stored=each.stored, refuses=True),
+        )
+
+
+def _tell(amount: Amount, told: cache_pb2.SavingsLine) -> None:
+    told.tokens, told.money, told.seconds = amount.tokens, amount.money, amount.seconds
 
 
 def _finite(value: float) -> float:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import structlog
 import xxhash
 
+from services.cache.core.books import Books
 from services.cache.core.decide import (
     MOST_CANDIDATES,
     Asked,
@@ -61,7 +62,7 @@ class Likeness:
     """Finds, learns from what was found, and remembers.
 
     What the encoder does not give in `timeout_s` is a miss, and is not indexed. `stored` gives the text of an entry's answer,
-    None for one that has gone. `evict` removes an entry.
+    None for one that has gone. `evict` removes an entry. `clock` gives monotonic seconds.
     """
 
     def __init__(
@@ -70,17 +71,21 @@ class Likeness:
         searching: Searching,
         judge: Judge,
         options: SemanticOptions,
+        books: Books,
         stored: Callable[[str, str], str | None],
         evict: Callable[[str, str], object],
         *,
         timeout_s: float,
+        clock: Callable[[], float],
     ) -> None:
         self._encoding = encoding
         self._searching = searching
         self._judge = judge
+        self._books = books
         self._stored = stored
         self._evict = evict
         self._timeout_s = timeout_s
+        self._clock = clock
         self._partitions = searching.partitions
         # Other caches are told of wrong answers, once there is a way to them.
         self.tell: Callable[[Change], None] = _nobody
@@ -113,11 +118,22 @@ class Likeness:
 
     async def find(self, query: Query) -> Found | None:
         """An entry for a question that means the same, in the same context."""
+        book = self._books.of(query.tenant)
+        if not book.switch.ask():
+            return None
+        known = self._vectors.get(query.question) is not None
         decision = await self.decide(query)
         if decision is None:
             return None
-        self._standings.of(query.tenant).decided(decision)
+        if not known:
+            self._books.worked(query.tenant, "embedding", self._encoding.seconds_a_text)
+        standing = self._standings.of(query.tenant)
+        standing.decided(decision)
+        near = {each.entry: self._partitions.question(each.entry) or "" for each in decision.judged}
+        book.history.decided(query.question, decision, near, standing.threshold)
         question = _key(query.question)
+        if decision.outcome is Outcome.AUDIT and decision.entry is not None:
+            self._books.audited(query.tenant, decision.entry)
         if decision.compare:
             awaited = _Awaited(question, decision.outcome is Outcome.AUDIT, decision.compare)
             self._awaited.put((query.tenant, query.key), awaited)
@@ -137,7 +153,7 @@ class Likeness:
         ]
         asked = Asked(_key(question), self._text(question), _draw(query.request))
         standing = self._standings.of(query.tenant)
-        return await self._with_opinions(candidates, asked, standing)
+        return await self._with_opinions(candidates, asked, standing, query.tenant)
 
     async def add(self, query: Query, entry: str, alive: Callable[[], bool]) -> Alike | None:
         """Makes an entry findable that `cost_bytes` counted, if it is there once its vector is; gives what is to be kept."""
@@ -178,6 +194,11 @@ class Likeness:
             if right is None or place is None:
                 continue
             standing.compared(comparison, right)
+            # Both answers, unless they have the same words: at most so much.
+            self._books.worked(query.tenant, "embedding", 2 * self._encoding.seconds_a_text)
+            if awaited.audit and not right:
+                # Each audit stands for answers that were given without one.
+                self._books.wrong(query.tenant, comparison.entry, 1 / comparison.share - 1)
             if awaited.audit and not right:
                 self._wrong(query.tenant, comparison.entry, awaited.question, _key(place), comparison.similarity)
         lesson = standing.lesson()
@@ -192,6 +213,7 @@ class Likeness:
         served, question = self._served.get(entry), self._partitions.question(entry)
         if served is None or question is None:
             return False
+        self._books.wrong(tenant, entry, 1.0)
         self._wrong(tenant, entry, served[0], _key(question), served[1])
         return True
 
@@ -213,11 +235,15 @@ class Likeness:
         if follows.evict:
             self._evict(tenant, entry)
 
-    async def _with_opinions(self, candidates: list[Candidate], asked: Asked, standing: Standing) -> Decision:
+    async def _with_opinions(
+        self, candidates: list[Candidate], asked: Asked, standing: Standing, tenant: str
+    ) -> Decision:
         opinions: dict[str, Opinion] = {}
         decision = decide(candidates, asked, standing.policy, opinions)
         while decision.outcome is Outcome.VERIFY and decision.pair is not None and decision.entry is not None:
+            began = self._clock()
             opinions[decision.entry] = await ask(standing.verifier, decision.pair, self._timeout_s)
+            self._books.worked(tenant, "verifying", self._clock() - began)
             decision = decide(candidates, asked, standing.policy, opinions)
         return decision
 

@@ -19,6 +19,8 @@ from services.cache.core.wrong_hits import Consequence, WrongHits
 _MOST_TENANTS: Final = 4096
 # Labels between two fits of a verifier.
 _FIT_EVERY: Final = 50
+# Labels beside those of the threshold, by which a verifier that can learn has learned.
+_MOST_LESSONS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Standing:
         self.pooled = PooledThreshold(Budget(wrong=options.budget, start=start))
         self._fixed = Threshold(options.threshold, "configured") if options.threshold is not None else None
         self._unlearned = 0
+        self._lessons: list[Label] = []
         self.wrong_hits = WrongHits()
         self.verifier = FeatureVerifier()
         self.ledger = Ledger()
@@ -66,8 +69,15 @@ class Standing:
             self.wrong_hits,
             audit_share=options.audit_share,
             compare_share=options.compare_share,
+            lesson_share=1.0 if self._may_learn else 0.0,
             shadow=options.shadow,
         )
+
+    @property
+    def _may_learn(self) -> bool:
+        """The verifier is untrained: every miss teaches it, since a worker answers that anyway."""
+        asked_for = self._fixed is None and self._options.compare_share > 0
+        return asked_for and not self.verifier.trained and len(self._lessons) < _MOST_LESSONS
 
     def decided(self, decision: Decision) -> None:
         """A question has been decided."""
@@ -89,7 +99,10 @@ class Standing:
             self._unlearned += 1
             if label.probability is None:
                 label.probability = self.verifier.estimate_of(label.row)
-        self.pooled.add(label)
+        if comparison.lesson:
+            self._lessons.append(label)
+        else:
+            self.pooled.add(label)
 
     def wrong(self, entry: str, asked: bytes, stored: bytes, similarity: float) -> Consequence:
         """An entry was the wrong answer: see `WrongHits.report`."""
@@ -101,7 +114,7 @@ class Standing:
         if self._unlearned < _FIT_EVERY:
             return None
         self._unlearned = 0
-        return self.pooled.labels
+        return (*self._lessons, *self.pooled.labels)
 
 
 class Standings:
@@ -109,12 +122,12 @@ class Standings:
 
     def __init__(self, options: SemanticOptions) -> None:
         self.total = Ledger()
-        self._options = options
+        self.options = options
         self._tenants: Recent[str, Standing] = Recent(_MOST_TENANTS)
 
     def of(self, tenant: str) -> Standing:
         """A tenant's; a new one for one that was never here."""
-        return self._tenants.get(tenant) or self._tenants.put(tenant, Standing(self._options, self.total))
+        return self._tenants.get(tenant) or self._tenants.put(tenant, Standing(self.options, self.total))
 
     def known(self, tenant: str) -> Standing | None:
         """A tenant's, if it was here."""

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -219,3 +220,19 @@ def test_a_rule_that_a_tenant_switched_off_refuses_nothing():
 def test_equal_similarities_are_tried_in_one_order():
     pair = [candidate(SAME, 0.95, "b"), candidate(SAME, 0.95, "a")]
     assert decide(pair, ask(), policy()).entry == decide(pair[::-1], ask(), policy()).entry == "a"
+
+
+def test_a_lesson_is_for_the_verifier_alone_and_drawn_among_what_is_not_compared_anyway() -> None:
+    policy = Policy(Chain(), Threshold(0.99, "starting"), WrongHits(), compare_share=0.3, lesson_share=1.0)
+    near = [
+        Candidate("clean", b"c", Text("How can I reset it?"), 0.95),
+        Candidate("doubted", b"d", Text("How do I reset it with a hammer?"), 0.94),
+    ]
+
+    def compared(draw: float, policy: Policy = policy) -> list[tuple[str, bool]]:
+        decision = decide(near, Asked(b"q", Text("How do I reset it?"), draw), policy)
+        return [(each.entry, each.lesson) for each in decision.compare]
+
+    assert compared(0.29) == [("clean", False), ("doubted", False)]
+    assert compared(0.30) == compared(0.99) == [("doubted", True)]
+    assert compared(0.30, replace(policy, lesson_share=0.0)) == []

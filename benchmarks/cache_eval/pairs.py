@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from benchmarks.cache_eval.data import LabelledPair, is_reported
+from benchmarks.cache_eval.encoder import Encoded
+from benchmarks.cache_eval.figures import Rate, interval, table
 from services.cache.core.features import features
 from services.cache.core.labels import SURE, Label
 from services.cache.core.verifier import FeatureVerifier
@@ -18,22 +17,6 @@ from services.cache.core.vetoes.text import Text
 
 THRESHOLDS = (0.75, 0.85, 0.88, 0.90, 0.92, 0.94, 0.95, 0.97)
 _BUDGETS = (0.05, 0.02)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPair:
-    """Two questions; `reusable` when the answer to the one answers the other."""
-
-    id: str
-    category: str
-    a: str
-    b: str
-    reusable: bool
-
-    @property
-    def reported(self) -> bool:
-        """It belongs to the half that is reported; the other one is for tuning and training."""
-        return bool(hashlib.blake2b(self.id.encode(), digest_size=4).digest()[0] & 1)
 
 
 @dataclass(slots=True)
@@ -63,43 +46,46 @@ ARMS: dict[str, Arm] = {
 }
 
 
-def read_pairs(path: Path) -> list[LabelledPair]:
-    """The pairs of a file, one JSON object a line."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return [
-        LabelledPair(
-            str(row["id"]), str(row.get("test") or row["category"]), row["a"], row["b"], bool(row["same_answer"])
-        )
-        for row in rows
-    ]
+def report_pairs(
+    name: str, pairs: Sequence[LabelledPair], encoded: Encoded, peers: Mapping[str, Mapping[str, bool]]
+) -> list[Scored]:
+    """Prints the tables of one set: the reported half, with the verifier trained on the other one; gives that half.
 
-
-def report_pairs(name: str, pairs: Sequence[LabelledPair], encoder: Any) -> None:
-    """Prints the tables of one set: the reported half, with the verifier trained on the other one."""
-    scored = _score(pairs, encoder)
-    verifier = _train([each for each in scored if not each.pair.reported])
-    shown = [each for each in scored if each.pair.reported]
+    `peers` has what other caches serve: by their name, whether each pair, by its id, is answered.
+    """
+    scored = _score(pairs, encoded)
+    verifier = _train([each for each in scored if not is_reported(each.pair.id)])
+    shown = [each for each in scored if is_reported(each.pair.id)]
     for each in shown:
         each.probability = verifier.estimate_of(each.row) or 0.0
     good = [each for each in shown if each.pair.reusable]
     bad = [each for each in shown if not each.pair.reusable]
     state = "trained on the other half" if verifier.trained else "untrained: too few labels"
-    print(f"## {name}: {len(good)} reusable pairs and {len(bad)} traps (reported half); verifier {state}\n")
-    print(f"served: reusable / traps, %\n\n| similarity >= | {' | '.join(ARMS)} |\n|---{'|---' * len(ARMS)}|")
+    words = sorted(len(each.pair.b.split()) for each in shown)
+    print(f"## {name}: {len(good)} reusable pairs and {len(bad)} traps (reported half); verifier {state}")
+    print(f"\nlength: {words[len(words) // 2]} words in the median, {words[-1]} at most; served: reusable / traps, %\n")
+    rows = []
     for threshold in THRESHOLDS:
         cells = [f"{_share(good, arm, threshold):.0f} / {_share(bad, arm, threshold):.1f}" for arm in ARMS.values()]
-        print(f"| {threshold:.2f} | {' | '.join(cells)} |")
-    print("\n| reusable served at a trap rate of | " + " | ".join(ARMS) + f" |\n|---{'|---' * len(ARMS)}|")
-    for budget in _BUDGETS:
-        print(f"| {budget:.0%} | " + " | ".join(_best(good, bad, arm, budget) for arm in ARMS.values()) + " |")
+        rows.append((f"{threshold:.2f}", *cells))
+    table(("similarity >=", *ARMS), rows)
+    for peer, served in peers.items():
+        rates = [Rate(sum(served[each.pair.id] for each in these), len(these)) for these in (good, bad)]
+        print(f"{peer}: reusable {rates[0]} %, traps {rates[1]} % (95 % intervals)")
+    print()
+    table(
+        ("reusable served at a trap rate of", *ARMS),
+        [(f"{budget:.0%}", *(_best(good, bad, arm, budget) for arm in ARMS.values())) for budget in _BUDGETS],
+    )
     _by_kind(shown)
     _cost(shown)
+    return shown
 
 
-def _score(pairs: Sequence[LabelledPair], encoder: Any) -> list[Scored]:
+def _score(pairs: Sequence[LabelledPair], encoded: Encoded) -> list[Scored]:
     texts = sorted({text for pair in pairs for text in (pair.a, pair.b)})
     place = {text: at for at, text in enumerate(texts)}
-    vectors = encoder.encode(texts)
+    vectors = encoded.of(texts)
     chain = Chain()
     scored = []
     for pair in pairs:
@@ -128,16 +114,15 @@ def _best(good: Sequence[Scored], bad: Sequence[Scored], arm: Arm, budget: float
     """The most reusable pairs that any threshold serves within the budget of traps."""
     levels = sorted({round(each.similarity, 4) for each in (*good, *bad)})
     best = max((_share(good, arm, t) for t in levels if _share(bad, arm, t) <= 100 * budget), default=0.0)
-    return f"{best:.0f}"
+    low, high = interval(round(best * len(good) / 100), len(good))
+    return f"{best:.0f} ({low:.0f}–{high:.0f})"
 
 
 def _by_kind(scored: Sequence[Scored]) -> None:
-    print(
-        "\n| kind | pairs | reusable | mean similarity | refused by | doubted only | clean |\n|---|---|---|---|---|---|---|"
-    )
     kinds: dict[tuple[bool, str], list[Scored]] = {}
     for each in scored:
         kinds.setdefault((each.pair.reusable, each.pair.category), []).append(each)
+    rows = []
     for (reusable, kind), of_kind in sorted(kinds.items()):
         refused: dict[str, int] = {}
         for each in of_kind:
@@ -147,9 +132,12 @@ def _by_kind(scored: Sequence[Scored]) -> None:
         doubted = sum(bool(each.doubts) and each.verdict.refusal is None for each in of_kind)
         clean = len(of_kind) - doubted - sum(refused.values())
         mean = sum(each.similarity for each in of_kind) / len(of_kind)
-        print(
-            f"| {kind} | {len(of_kind)} | {'yes' if reusable else 'no'} | {mean:.3f} | {by or '–'} | {doubted} | {clean} |"
-        )
+        served = Rate(sum(each.similarity >= 0.92 and ARMS["+ verifier"](each) for each in of_kind), len(of_kind))
+        rows.append((kind, len(of_kind), "yes" if reusable else "no", f"{mean:.3f}", by or "–", doubted, clean, served))
+    table(
+        ("kind", "pairs", "reusable", "mean similarity", "refused by", "doubted only", "clean", "served at 0.92, %"),
+        rows,
+    )
 
 
 def _cost(scored: Sequence[Scored]) -> None:

@@ -1,0 +1,177 @@
+"""What the cache's levels serve, and how often wrongly, beside GPTCache and RedisVL: `make cache-eval`.
+
+Sources, protocol, and what the tables mean: docs/cache-eval.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cache_eval import made, plots, traffic
+from benchmarks.cache_eval.conversations import report_conversations
+from benchmarks.cache_eval.data import Asked, DataSet, from_folder, from_package, is_reported
+from benchmarks.cache_eval.encoder import Encoded
+from benchmarks.cache_eval.figures import Rate, table
+from benchmarks.cache_eval.pairs import report_pairs
+from benchmarks.cache_eval.peers import PeerResult, Peers
+from benchmarks.cache_eval.streams import Run, run_all
+
+_BUILD = Path(__file__).parents[2] / ".build" / "cache-eval"
+_POINTS = (250, 500, 1000, 2000, 4000)
+
+
+class Evaluation:
+    """One run of it."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._encoded = Encoded(load_encoder(arguments.encoder), arguments.encoder, _BUILD)
+        self._peers = None if arguments.no_peers else Peers(_BUILD / "others")
+        self._orders = arguments.orders
+        self._plots: Path | None = arguments.plots
+        print(f"encoder: {self._encoded.name}; thresholds are cosine similarities\n")
+
+    def pairs(self, source: DataSet) -> None:
+        """Tables and a picture of a set of pairs."""
+        shown_pairs = [pair for pair in source.pairs if is_reported(pair.id)]
+        others = self._peers.run(self._encoded, shown_pairs, []) if self._peers else {}
+        _tell(others)
+        shown = report_pairs(
+            source.name, source.pairs, self._encoded, {name: each.pairs for name, each in others.items()}
+        )
+        if self._plots is not None and shown:
+            points = {}
+            for name, each in others.items():
+                rates = [
+                    Rate(sum(each.pairs[one.pair.id] for one in these), len(these)).percent
+                    for these in ([s for s in shown if not s.pair.reusable], [s for s in shown if s.pair.reusable])
+                ]
+                points[name] = (rates[0], rates[1])
+            plots.plot_pairs(shown, points, source.name, self._plots / f"cache-eval-pairs-{source.name}.png")
+
+    def stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]]) -> None:
+        """Tables and pictures of a stream in one or several orders."""
+        runs = run_all(orders, self._encoded.of)
+        others = self._peers.run(self._encoded, [], orders[:1]) if self._peers else {}
+        runs |= {peer: each.runs for peer, each in others.items()}
+        print(f"## {name}: {said}; {len(orders)} orders (others: the first)\n")
+        lengths = sorted(len(each.text) for each in orders[0])
+        print(f"length: {lengths[len(lengths) // 2]} characters in the median; hits / wrong, % of requests so far\n")
+        shortest = min(map(len, orders))
+        points = [point for point in _POINTS if point < shortest]
+        head = [
+            "policy",
+            *(f"after {point}" for point in points),
+            "hits",
+            "wrong (95 % interval)",
+            "right of hits",
+            "compared",
+            "threshold",
+        ]
+        table(head, [_row(policy, each, points) for policy, each in runs.items()])
+        if self._plots is not None:
+            slug = name.replace(" ", "-")
+            plots.plot_time(runs, f"{name}: {said}", self._plots / f"cache-eval-{slug}.png")
+            plots.plot_precision(runs, name, self._plots / f"cache-eval-{slug}-precision.png")
+
+    def traffic(self, made_traffic: list[traffic.Traffic]) -> None:
+        """A stream whose shares are known."""
+        first = made_traffic[0]
+        self.stream(first.name, first.said, [each.asked for each in made_traffic])
+
+    def orders(self, stream: Sequence[Asked]) -> list[list[Asked]]:
+        """A stream in random orders."""
+        return [random.Random(seed).sample(stream, len(stream)) for seed in range(1, self._orders + 1)]
+
+    def all(self, source: DataSet) -> None:
+        """Everything that a source has data for."""
+        if source.pairs:
+            self.pairs(source)
+            reported = [pair for pair in source.pairs if is_reported(pair.id)]
+            self.traffic(
+                [traffic.of_pairs(f"traffic {source.name}", reported, seed) for seed in range(1, self._orders + 1)]
+            )
+            self.traffic([traffic.without_repeats(f"no repeats {source.name}", reported, 1)])
+        report_conversations(source.name, source.conversations, self._encoded)
+        if source.stream:
+            self.stream(f"{source.name} random", f"{len(source.stream)} requests", self.orders(source.stream))
+            self.stream(f"{source.name} in time", f"{len(source.stream)} requests, as they came", [source.stream])
+
+    def made(self, language: str) -> None:
+        """What is made by rule."""
+        self.pairs(DataSet(f"made-{language}", made.pairs(language), [], []))
+        seeds = range(1, self._orders + 1)
+        self.traffic([traffic.fixed(f"traffic made {language}", made.held_out(language), seed) for seed in seeds])
+        reported = [pair for pair in made.pairs(language) if is_reported(pair.id)]
+        self.traffic([traffic.without_repeats(f"no repeats made {language}", reported, 1)])
+
+
+def main() -> None:
+    """Prints everything that was asked for."""
+    arguments = _arguments()
+    evaluation = Evaluation(arguments)
+    if arguments.plots is not None:
+        arguments.plots.mkdir(parents=True, exist_ok=True)
+    if "package" in arguments.only:
+        evaluation.all(from_package())
+    for language in ("en", "zh"):
+        if f"made-{language}" in arguments.only:
+            evaluation.made(language)
+    for source in from_folder(arguments.data) if arguments.data is not None and "data" in arguments.only else []:
+        evaluation.all(source)
+
+
+def load_encoder(name: str) -> Any:
+    """Something with `encode(list[str]) -> float32[n, d]`, unit length: made by calling `module:factory`."""
+    module, _, factory = name.partition(":")
+    return getattr(importlib.import_module(module), factory)()
+
+
+def _row(policy: str, runs: Sequence[Run], points: Sequence[int]) -> list[object]:
+    requests = sum(len(run.hits) for run in runs)
+    hits, wrong = sum(sum(run.hits) for run in runs), sum(sum(run.wrong) for run in runs)
+    early = [
+        f"{_mean([sum(run.hits[:at]) / at for run in runs]):.1f} / {_mean([sum(run.wrong[:at]) / at for run in runs]):.2f}"
+        for at in points
+    ]
+    last = sorted(run.threshold[-1] for run in runs)[len(runs) // 2]
+    labels = sum(run.labels for run in runs) // len(runs)
+    right = f"{100 * (hits - wrong) / hits:.1f}" if hits else "–"
+    return [
+        policy,
+        *early,
+        f"{100 * hits / requests:.1f}",
+        Rate(wrong, requests),
+        right,
+        labels,
+        f"{last:.3f}" if last else "–",
+    ]
+
+
+def _mean(shares: Sequence[float]) -> float:
+    return 100 * sum(shares) / len(shares)
+
+
+def _tell(others: dict[str, PeerResult]) -> None:
+    for each in others.values():
+        print(each.about)
+    print()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder with data sets beside those that come with the command")
+    parser.add_argument("--encoder", default="benchmarks.cache_eval.encoder:Multilingual", help="module:factory")
+    parser.add_argument("--orders", type=int, default=3, help="random orders of a stream")
+    parser.add_argument("--no-peers", action="store_true", help="without GPTCache and RedisVL")
+    parser.add_argument("--plots", type=Path, help="folder for pictures")
+    parser.add_argument("--only", nargs="+", default=["package", "made-en", "made-zh", "data"], help="parts of it")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""How counts are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Two-sided 95 %.
+_Z = 1.96
+
+
+def interval(count: int, total: int) -> tuple[float, float]:
+    """Wilson's, in percent (E. B. Wilson, JASA 22, 1927)."""
+    if not total:
+        return 0.0, 100.0
+    share = count / total
+    middle = share + _Z**2 / (2 * total)
+    spread = _Z * math.sqrt(share * (1 - share) / total + _Z**2 / (4 * total**2))
+    low, high = (middle - spread) / (1 + _Z**2 / total), (middle + spread) / (1 + _Z**2 / total)
+    return max(0.0, 100 * low), 100 * high
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many of so many."""
+
+    count: int
+    total: int
+
+    @property
+    def percent(self) -> float:
+        """The share."""
+        return 100 * self.count / self.total if self.total else 0.0
+
+    def __str__(self) -> str:
+        low, high = interval(self.count, self.total)
+        return f"{self.percent:.1f} ({low:.1f}–{high:.1f})"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Prints a table in Markdown."""
+    print("| " + " | ".join(head) + " |\n|---" + "|---" * (len(head) - 1) + "|")
+    for row in rows:
+        print("| " + " | ".join(str(cell) for cell in row) + " |")
+    print(flush=True)

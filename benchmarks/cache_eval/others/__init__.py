@@ -1,0 +1,1 @@
+"""Other caches with the same vectors, in an environment of their own."""

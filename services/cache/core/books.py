@@ -1,0 +1,100 @@
+"""What is kept of each tenant to be told: its account, whether its semantic level pays, what that did lately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from services.cache.core.recent import Recent
+from services.cache.core.savings import Account, Amount, Credit, Debit, Prices
+from services.cache.core.semantic.history import History
+from services.cache.core.semantic.switch import Switch, Terms
+from streamway.v1 import cache_pb2
+
+# Tenants beyond so many begin anew when they come back.
+_MOST_TENANTS: Final = 4096
+_LEVELS: Final[dict[cache_pb2.CacheOutcome.ValueType, Credit]] = {
+    cache_pb2.CACHE_OUTCOME_HIT_EXACT: "exact",
+    cache_pb2.CACHE_OUTCOME_HIT_FOLDED: "folded",
+    cache_pb2.CACHE_OUTCOME_HIT_SEMANTIC: "semantic",
+}
+
+
+class TenantBook:
+    """One tenant's."""
+
+    def __init__(self, switch: Switch) -> None:
+        self.switch = switch
+        self.account = Account(switch.posted)
+        self.history = History()
+
+
+class Books:
+    """Postings go to the tenant's account and to the sum of all.
+
+    `answer_of` gives an entry's answer; None for one that has gone.
+    """
+
+    def __init__(
+        self,
+        prices: Prices,
+        terms: Terms,
+        answer_of: Callable[[str, str], cache_pb2.CachedAnswer | None],
+        *,
+        enforced: bool = True,
+    ) -> None:
+        self.prices = prices
+        self._answer_of = answer_of
+        self.total = Account()
+        self._terms = terms
+        self._enforced = enforced
+        self._tenants: Recent[str, TenantBook] = Recent(_MOST_TENANTS)
+
+    def of(self, tenant: str) -> TenantBook:
+        """A tenant's; an empty one for one that was never here."""
+        return self._tenants.get(tenant) or self._tenants.put(
+            tenant, TenantBook(Switch(self._terms, enforced=self._enforced))
+        )
+
+    def known(self, tenant: str) -> TenantBook | None:
+        """A tenant's, if it was here."""
+        return self._tenants.get(tenant)
+
+    def replied(self, tenant: str, response: cache_pb2.LookupResponse) -> None:
+        """A lookup came to its end."""
+        level = _LEVELS.get(response.outcome)
+        if level is not None:
+            self._credit(tenant, level, self.worth(response.answer))
+
+    def audited(self, tenant: str, entry: str) -> None:
+        """An entry would have answered; a worker does it all the same."""
+        answer = self._answer_of(tenant, entry)
+        if answer is not None:
+            worth = self.worth(answer)
+            self._credit(tenant, "semantic", worth)
+            self._debit(tenant, "audits", worth)
+
+    def wrong(self, tenant: str, entry: str, times: float) -> None:
+        """An entry's answer was wrong, and stands for `times` such answers that were given."""
+        answer = self._answer_of(tenant, entry)
+        if answer is not None and times > 0:
+            self._debit(tenant, "wrong", self.worth(answer).times(times * self.prices.wrong_factor))
+
+    def worked(self, tenant: str, what: Debit, seconds: float) -> None:
+        """The encoder or the verifier worked so long."""
+        self._debit(tenant, what, Amount(0, seconds * self.prices.second, seconds))
+
+    def worth(self, answer: cache_pb2.CachedAnswer) -> Amount:
+        """What an engine would do for it. Its time is known where offsets were kept with it."""
+        usage = answer.usage
+        seconds = max((event.offset_ms for event in answer.events), default=0) / 1000
+        money = self.prices.of_tokens(usage.prompt_tokens, usage.completion_tokens)
+        return Amount(usage.prompt_tokens + usage.completion_tokens, money, seconds)
+
+    def _credit(self, tenant: str, level: Credit, amount: Amount) -> None:
+        self.of(tenant).account.credit(level, amount)
+        self.total.credit(level, amount)
+
+    def _debit(self, tenant: str, what: Debit, amount: Amount) -> None:
+        self.of(tenant).account.debit(what, amount)
+        self.total.debit(what, amount)

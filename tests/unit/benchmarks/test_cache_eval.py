@@ -1,0 +1,103 @@
+"""The evaluation of the cache: what its traffic is made of, and that it counts what a policy does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.cache_eval import made
+from benchmarks.cache_eval.data import Asked, LabelledPair, is_reported
+from benchmarks.cache_eval.figures import Rate, interval
+from benchmarks.cache_eval.streams import POLICIES, Policy, Run
+from benchmarks.cache_eval.traffic import Traffic, fixed, of_pairs, without_repeats
+
+BY_NAME = {policy.name: policy for policy in POLICIES}
+
+
+def pair(id_: str, a: str, b: str, reusable: bool) -> LabelledPair:
+    return LabelledPair(id_, "kind", a, b, reusable)
+
+
+def run(policy: Policy, *asked: tuple[str, str], vectors: list[list[float]] | None = None) -> Run:
+    rows = np.array(vectors or np.eye(len(asked)), dtype=np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return policy.run([Asked(*each) for each in asked], rows, 1)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_traffic_has_the_shares_that_were_fixed(language: str) -> None:
+    traffic = fixed("made", made.questions(language), 1)
+    total = len(traffic.asked)
+    assert traffic.repeats / total == pytest.approx(0.32, abs=0.04)
+    assert traffic.new / total == pytest.approx(0.20, abs=0.03)
+    assert traffic.repeats + traffic.paraphrases + traffic.new == total
+    assert len({each.category for each in traffic.asked}) == traffic.new
+
+
+def test_only_what_counts_as_a_repeat_is_byte_identical() -> None:
+    traffic = fixed("made", made.questions("en"), 2)
+    texts = [each.text for each in traffic.asked]
+    assert len(texts) - len(set(texts)) == traffic.repeats
+    exact = BY_NAME["exact"].run(traffic.asked, np.zeros((len(texts), 1), np.float32), 1)
+    assert (sum(exact.hits), sum(exact.wrong)) == (traffic.repeats, 0)
+
+
+def test_traffic_is_the_same_for_the_same_seed_only() -> None:
+    def order(seed: int) -> list[Asked]:
+        return fixed("made", made.questions("en"), seed).asked
+
+    assert order(1) == order(1) != order(2)
+
+
+def test_texts_of_a_trap_are_two_questions_and_those_of_a_reusable_pair_one() -> None:
+    pairs = [pair("1", "a", "b", True), pair("2", "c", "d", False)]
+    traffic = of_pairs("pairs", pairs, 1)
+    assert {each.text: each.category for each in traffic.asked if each.text in "cd"} == {"c": "2/a", "d": "2/b"}
+    assert {each.category for each in traffic.asked if each.text in "ab"} == {"1"}
+
+
+def test_without_repeats_every_question_is_another() -> None:
+    pairs = [pair("1", "a", "b", True), pair("2", "a", "d", False), pair("3", "e", "f", False)]
+    traffic: Traffic = without_repeats("pairs", pairs, 1)
+    texts = [each.text for each in traffic.asked]
+    assert sorted(texts) == ["a", "d", "e", "f"]
+    assert traffic.new == len({each.category for each in traffic.asked}) == 4
+
+
+def test_half_of_what_is_made_is_held_out_and_pairs_name_their_half() -> None:
+    every, kept = made.questions("en"), made.held_out("en")
+    assert len(kept) / len(every) == pytest.approx(0.5, abs=0.1)
+    assert all(is_reported(question.id) for question in kept)
+
+
+def test_made_traps_are_of_other_questions_and_reusable_pairs_of_one() -> None:
+    of = {text: question.id for question in made.questions("en") for text in question.wordings}
+    for each in made.pairs("en"):
+        assert (of[each.a] == of[each.b]) is each.reusable
+        assert each.a != each.b
+
+
+def test_a_hit_is_right_when_the_category_is_the_same() -> None:
+    near = [[1.0, 0.0], [1.0, 0.1], [1.0, -0.1]]
+    found = run(BY_NAME["0.92, no rules"], ("one", "x"), ("two", "x"), ("three", "y"), vectors=near)
+    assert (found.hits, found.wrong) == ([False, True, True], [False, False, True])
+
+
+def test_levels_answer_what_is_theirs() -> None:
+    asked = (("What is DNS?", "x"), ("what is dns", "x"), ("What is DNS?", "x"))
+    assert run(BY_NAME["exact"], *asked).hits == [False, False, True]
+    assert run(BY_NAME["exact + folded"], *asked).hits == [False, True, True]
+
+
+def test_rules_refuse_what_a_threshold_alone_serves() -> None:
+    asked = (("How do I enable it?", "on"), ("How do I disable it?", "off"))
+    near = [[1.0, 0.0], [1.0, 0.05]]
+    assert run(BY_NAME["0.92, no rules"], *asked, vectors=near).wrong == [False, True]
+    assert run(BY_NAME["0.92, rules"], *asked, vectors=near).hits == [False, False]
+
+
+def test_intervals_are_wilsons() -> None:
+    low, high = interval(5, 100)
+    assert (round(low, 2), round(high, 2)) == (2.15, 11.18)
+    assert interval(0, 0) == (0.0, 100.0)
+    assert str(Rate(0, 100)) == "0.0 (0.0–3.7)"
