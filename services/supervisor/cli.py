@@ -185,6 +185,18 @@ def chaos(
     torment(rounds, running=running, json_file=json_file, options={"api_key": key, "data_dir": data_dir})
 
 
+@app.command("prune")
+def prune_command(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be freed.")] = False,
+    valkey: _Valkey = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Frees what nobody will ask for again in Valkey and in the cache's index folder; never what a lease holds."""
+    from services.supervisor.commands.prune import prune
+
+    prune(dry=dry_run, valkey=valkey, options={"data_dir": data_dir})
+
+
 @config_app.command("show")
 def config_show() -> None:
     """Prints the effective settings of every service as YAML, secrets masked."""

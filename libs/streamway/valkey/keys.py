@@ -36,6 +36,11 @@ def class_of(lane_name: str) -> TaskClass:
     return next((class_ for class_ in CLASSES if class_ == last), "gold")
 
 
+def reclaimer(router: str) -> str:
+    """The consumer under which a router claims; workers claim under their own ids."""
+    return f"reclaimer.{router}"
+
+
 def generation(generation_id: str) -> str:
     """Hash with a generation's request, owner and state."""
     return f"sw:gen:{{{generation_id}}}"

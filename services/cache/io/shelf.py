@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from services.cache.core.records import Damaged, Row, unpack_row
-from streamway.valkey import keys
+from streamway.valkey import cache_index, keys
 from streamway.valkey.link import Link
 from streamway.valkey.script import Script
 from streamway.valkey.session import LinkLost, Session, StoreRefused
@@ -26,7 +26,6 @@ _MOST_PUSHED_OUT: Final = 200
 _PAGE: Final = 500
 # A follower that is further behind reads the entries themselves.
 _MOST_CHANGES: Final = 10_000
-_TOTAL: Final = b"#"
 _UNTOLD: Final = StoreRefused("no reply")
 
 # `total` and `limit` are set. Gives the total, then entry and row of each that had to go.
@@ -67,23 +66,6 @@ local total = tonumber(redis.call('HGET', KEYS[1], '#') or 0)
 local limit = tonumber(ARGV[1])
 if total <= limit then return {{total}} end
 {_MAKE_ROOM}""")
-# KEYS: rows, used. ARGV: entries. Gives the total that is left, then each that was there.
-_REMOVE: Final = Script("""
-local total = tonumber(redis.call('HGET', KEYS[1], '#') or 0)
-local told = {0}
-for _, id in ipairs(ARGV) do
-  local row = redis.call('HGET', KEYS[1], id)
-  if row then
-    redis.call('HDEL', KEYS[1], id)
-    total = total - tonumber(string.match(row, '^%d+') or 0)
-    told[#told + 1] = id
-  end
-  redis.call('ZREM', KEYS[2], id)
-end
-if #told > 1 then redis.call('HSET', KEYS[1], '#', string.format('%d', total)) end
-told[1] = total
-return told
-""")
 # KEYS: changes. ARGV: most, record. A stream that begins anew begins with the time, so that nobody takes it for the old one.
 _TELL: Final = Script("""
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
@@ -164,7 +146,7 @@ class Shelf:
         session, gone, size_bytes = self.session(), 0, 0
         for page in _pages(ids):
             session.send(("UNLINK", *(keys.cache_entry(tenant, each) for each in page)), _ignore)
-            size_bytes, *removed = await _REMOVE.call(session, _index(tenant), *page)
+            size_bytes, *removed = await cache_index.REMOVE.call(session, _index(tenant), *page)
             gone += len(removed)
         return int(size_bytes), gone
 
@@ -182,7 +164,7 @@ class Shelf:
 
     async def size_bytes(self, tenant: str) -> int:
         """What a tenant's entries take."""
-        return int(await self.session().call("HGET", keys.cache_rows(tenant), _TOTAL) or 0)
+        return int(await self.session().call("HGET", keys.cache_rows(tenant), cache_index.TOTAL) or 0)
 
     async def rows(self, tenant: str, damaged: Callable[[str], object]) -> dict[str, tuple[Row, int]]:
         """Row and bytes of every entry of a tenant. `damaged` is told of those whose row cannot be read."""
@@ -191,7 +173,7 @@ class Shelf:
         while True:
             cursor, fields = await self.session().call("HSCAN", keys.cache_rows(tenant), cursor, "COUNT", _PAGE)
             for id_, value in zip(fields[::2], fields[1::2], strict=True):
-                if id_ == _TOTAL:
+                if id_ == cache_index.TOTAL:
                     continue
                 try:
                     found[id_.decode()] = (unpack_row(value), int(value.partition(b" ")[0]))

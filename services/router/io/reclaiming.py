@@ -110,7 +110,7 @@ class Reclaiming:
         def reclaimer(most_attempts: int) -> Reclaimer:
             return Reclaimer(
                 link,
-                _consumer(me),
+                keys.reclaimer(me),
                 lambda copy, lane: self._targets.get(copy.generation, lane),
                 new_secret_id,
                 new_epoch,
@@ -164,7 +164,7 @@ class Reclaiming:
             return
         workers = await known_leases(self._valkey, "worker")
         routers = await known_leases(self._valkey, "router")
-        self._routers = frozenset(_consumer(id_) for id_, alive in routers.items() if alive)
+        self._routers = frozenset(keys.reclaimer(id_) for id_, alive in routers.items() if alive)
         reported = {worker.id: worker.reported_ms for worker in self._registry.all()}
         self._departures.looked(workers, reported, self._clock.monotonic())
         await self._verify()
@@ -282,8 +282,3 @@ class Reclaiming:
                 pipe.hmget(keys.generation(generation), "model", "session", "worker", "tenant")
             rows = await pipe.execute()
         return [_Details(*((value or b"").decode() for value in row)) for row in rows]
-
-
-def _consumer(router: str) -> str:
-    """Under which name a router claims; workers claim under their own ids."""
-    return f"reclaimer.{router}"
