@@ -72,7 +72,8 @@ class Opened:
     """A generation that was taken. `events` begins with `accepted`.
 
     What follows is read at `place`; without one from the channel of `attached_to`, an earlier generation; without that either,
-    `events` is the whole answer. `durable`: there is a channel. `follows`: the generation whose events it has.
+    `events` is the whole answer, told at once or as slowly as `pace` says: seconds before each. `durable`: there is a channel.
+    `follows`: the generation whose events it has.
     """
 
     events: list[common_pb2.Event]
@@ -80,6 +81,7 @@ class Opened:
     attached_to: str = ""
     durable: bool = False
     follows: str = ""
+    pace: tuple[float, ...] = ()
 
 
 class Opener(Protocol):

@@ -148,6 +148,44 @@ async def test_an_answer_is_stored_after_its_end_and_the_same_question_gets_it_a
         await stream.close()
 
 
+async def test_a_paced_answer_comes_as_slowly_as_it_was_made_within_bounds_and_a_cancel_ends_it(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    async with (
+        running_cache(valkey_server.url) as cache,
+        mesh(valkey, valkey_server.url, caches=(cache.address,)) as made,
+    ):
+        await _connected(made)
+        stream, hand = made.connect(), made.workers[0].hand
+        first = await stream.open(cold())
+        await until(lambda: bool(hand.subscribed))
+        pieces = [token(3 + number, "x") for number in range(60)]
+        for number, piece in enumerate(pieces):
+            piece.offset_ms = 1000 * number
+        pieces[-1].token.choice_finished.finish_reason = "stop"
+        hand.push(first, started(2), *pieces)
+        hand.push(first, finished(63, prompt_tokens=3, completion_tokens=60))
+        await until(lambda: made.app.in_flight == 0)
+        for _ in range(50):
+            if (await stream.first(await stream.open(cold()))).accepted.cache == "exact":
+                break
+            await asyncio.sleep(0.02)
+
+        began = time.monotonic()
+        paced = await stream.open(cold(replay=common_pb2.REPLAY_PACED))
+        await until(lambda: "finished" in stream.kinds(paced))
+        assert time.monotonic() - began >= 59 * 0.02
+        assert [event.position for event in stream.of(paced)] == list(range(1, 64))
+
+        cut = await stream.open(cold(replay=common_pb2.REPLAY_PACED))
+        await until(lambda: stream.kinds(cut).count("token") > 5)
+        await stream.cancel(cut)
+        await until(lambda: "error" in stream.kinds(cut))
+        assert from_status(stream.of(cut)[-1].error.status).name == "cancelled"
+        assert stream.kinds(cut).count("token") < 60
+        await stream.close()
+
+
 async def test_caches_are_found_by_their_lease(valkey: Redis, valkey_server: ValkeyServer) -> None:
     async with mesh(valkey, valkey_server.url, poll_s=0.05) as made:
         stream = made.connect()

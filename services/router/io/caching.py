@@ -6,6 +6,7 @@ from typing import Final
 
 from services.router.core import events
 from services.router.core.cacheable import Way, may_read, may_store, qualifies, way_of, young_enough
+from services.router.core.pacing import gaps
 from services.router.interfaces import AnswerCache, Ask, Opened, Opener
 from services.router.io.beside import Beside
 from services.router.io.journal import Journal
@@ -95,16 +96,20 @@ class Caching:
     async def _answer(self, ask: Ask, answer: cache_pb2.CachedAnswer) -> Opened:
         """The answer goes into the channel before it is delivered, so that a resume finds it."""
         request = ask.request
+        pace: tuple[float, ...] = ()
+        if request.replay == common_pb2.REPLAY_PACED:
+            # `accepted`, `started` and the end wait for nothing.
+            pace = (0.0, 0.0, *gaps(answer.events), 0.0)
         if request.durability != common_pb2.DURABILITY_OFF:
             told = events.replay(request, answer, ask.cache, request.durability, ask.allowance)
             try:
                 await self._journal.keep(request, told)
-                return Opened(told, None, durable=True)
+                return Opened(told, None, durable=True, pace=pace)
             except StoreUnavailable:
                 if ask.needs_store:
                     raise
         self._records.note_answered(request)
-        return Opened(events.replay(request, answer, ask.cache, allowance=ask.allowance), None)
+        return Opened(events.replay(request, answer, ask.cache, allowance=ask.allowance), None, pace=pace)
 
 
 def _state(found: cache_pb2.LookupResponse | None) -> str:

@@ -73,6 +73,8 @@ class Connection:
         self._quiet.set()
         self._left = False
         self._finishing = False
+        # Nothing is told slowly any more.
+        self._hurry = False
         # What the call ends with, where that is no good end.
         self._expelled: StreamwayError | None = None
 
@@ -178,6 +180,7 @@ class Connection:
 
     def going_away(self, error: StreamwayError) -> None:
         """Ends what is relayed, since the process or this call ends. What has a channel can be resumed at another router."""
+        self._hurry = True
         for generation, live in list(self._live.items()):
             if live.reader is not None:
                 self._stop(live, cancel=not (live.grace and live.reader.durable))
@@ -230,6 +233,9 @@ class Connection:
             _log.exception("open_failed", generation=generation, request_id=request_id)
             self.fail(generation, Internal(request_id))
             return
+        if opened.pace:
+            await self._tell_slowly(generation, live, opened)
+            return
         self.outbox.put(opened.events)
         live.place, live.shared = opened.place, bool(opened.follows) or live.ask.flight is not None
         if live.ask.unwanted and opened.place is not None and not opened.attached_to:
@@ -242,6 +248,21 @@ class Connection:
             self.ended(generation)
             return
         self._read(generation, live, opened)
+
+    async def _tell_slowly(self, generation: str, live: _Live, opened: Opened) -> None:
+        """An answer that is here whole. A cancel ends it where it is."""
+        position = 0
+        for event, pause_s in zip(opened.events, opened.pace, strict=True):
+            if pause_s and not self._hurry:
+                await asyncio.sleep(pause_s)
+            if self._left:
+                break
+            if live.ask.cancelled:
+                self.fail(generation, Cancelled(), position)
+                return
+            self.outbox.put((event,))
+            position = event.position
+        self.ended(generation)
 
     def _reads_here(self, live: _Live, opened: Opened) -> bool:
         """Its events follow on this stream."""
