@@ -46,7 +46,8 @@ def plot_time(runs: Mapping[str, Sequence[Run]], name: str, path: Path) -> None:
             lines = [np.cumsum(getattr(run, what)) / np.arange(1, len(run.hits) + 1) for run in runs[policy]]
             shortest = min(map(len, lines))
             axis.plot(100 * np.mean([line[:shortest] for line in lines], axis=0), label=policy, color=_COLORS[policy])
-    axes[0].set(xlabel="requests", ylabel="answered, % of requests so far", title=name)
+    figure.suptitle(name)
+    axes[0].set(xlabel="requests", ylabel="answered, % of requests so far")
     axes[1].set(xlabel="requests", ylabel="answered wrongly, % of requests so far", ylim=(0, 6))
     axes[1].axhline(1, color="black", linewidth=0.7, linestyle=":")
     axes[0].legend(frameon=False, fontsize=8)
