@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from services.edge.core.buffer_share import RequestRoom
 from services.edge.io.buffer_shares import BufferShares
+from services.edge.io.cache_page import CacheSurface
 from services.edge.io.chat import ChatSurface
 from services.edge.io.console import ConsoleSurface
 from services.edge.io.contexts import ContextsSurface
@@ -174,6 +175,7 @@ class Edge:
             web.delete("/v1/generations/{id}", generations.delete),
             *responses.routes(),
             web.delete("/v1/contexts/{id}", ContextsSurface(gate, routers).delete),
+            web.get("/v1/cache", CacheSurface(gate, routers).get),
             web.get("/v1/models", models.list),
             web.get("/v1/models/{id:.+}", models.one),
             web.get("/healthz", self._healthz),

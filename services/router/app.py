@@ -287,6 +287,7 @@ class RouterApp:
             self._models,
             self._tenants,
             contexts,
+            cache.stats,
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
             credentials_check_s=settings.credentials_check_s,

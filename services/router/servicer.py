@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ from streamway.rpc import caller, standing
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
 from streamway.tenancy.watching import TenancyWatch
-from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
+from streamway.v1 import cache_pb2, common_pb2, router_pb2, router_pb2_grpc
 from streamway.v1.router_pb2 import Delivery
 
 _MOST_COMMANDS = 1000
@@ -51,6 +51,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         models: ModelsWatch,
         tenants: TenancyWatch,
         contexts: Contexts,
+        cache_stats: Callable[[str], Awaitable[cache_pb2.StatsResponse | None]],
         *,
         outbox_limit_bytes: int,
         heartbeat_s: float,
@@ -66,6 +67,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._models = models
         self._tenants = tenants
         self._contexts = contexts
+        self._cache_stats = cache_stats
         self._outbox_limit_bytes = outbox_limit_bytes
         self._heartbeat_s = heartbeat_s
         self._credentials_check_s = credentials_check_s
@@ -173,6 +175,13 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
             tenant = self._tenants.tenancy.tenant(identity.tenant_for(request.tenant))
             models = [model for model in models if tenant is not None and tenant.allows(model.name)]
         return router_pb2.ListModelsResponse(models=models)
+
+    async def GetCacheStats(  # noqa: N802
+        self, request: router_pb2.GetCacheStatsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.GetCacheStatsResponse:
+        """What the cache says of the caller's tenant."""
+        tenant = caller().tenant_for(request.tenant)
+        return router_pb2.GetCacheStatsResponse(stats=await self._cache_stats(tenant))
 
     async def GetGeneration(  # noqa: N802
         self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -19,7 +19,7 @@ from streamway.errors import GoingAway, RouterUnavailable, StoreUnavailable, fro
 from streamway.following import Located, Place
 from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
-from streamway.v1 import common_pb2, router_pb2
+from streamway.v1 import cache_pb2, common_pb2, router_pb2
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import list_leases
 
@@ -206,6 +206,18 @@ class Routers:
                 return await question(link)
             except (RouterUnavailable, GoingAway, StoreUnavailable) as problem:
                 _log.warning("router_not_asked", router=address, problem=problem.name)
+        raise RouterUnavailable
+
+    async def cache_stats(self, tenant: str) -> cache_pb2.StatsResponse | None:
+        """What the cache says of a tenant; None where none answers. Raises RouterUnavailable."""
+        asked = router_pb2.GetCacheStatsRequest(tenant=tenant)
+        for link in [link for link in self._links.values() if link.live]:
+            try:
+                answer = await link.stub.GetCacheStats(asked, metadata=link.metadata, timeout=_ASK_TIMEOUT_S)
+            except grpc.aio.AioRpcError as problem:
+                _log.warning("cache_stats_not_told", router=link.address, problem=from_rpc_error(problem).name)
+                continue
+            return answer.stats if answer.HasField("stats") else None
         raise RouterUnavailable
 
     async def _ask_models(self) -> list[router_pb2.Model]:

@@ -76,6 +76,11 @@ class CacheClient:
         else:
             self._stored("dropped")
 
+    async def stats(self, tenant: str) -> cache_pb2.StatsResponse | None:
+        """What the cache of a tenant says of it; None where none answers."""
+        link = self._pick(tenant)
+        return await link.stats(tenant) if link is not None else None
+
     async def refresh(self) -> None:
         """Looks for caches once. What cannot be read stays as it is."""
         if self._static or not self._budget_s:

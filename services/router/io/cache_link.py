@@ -19,6 +19,7 @@ _log = structlog.get_logger("router")
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _MOST_CALLS: Final = 1000
+_STATS_S: Final = 2.0
 _MOST_CALLS_A_MESSAGE: Final = 100
 _MOST_BYTES: Final = 8 * 1024 * 1024
 
@@ -79,6 +80,16 @@ class CacheLink:
             self._stores.add(call.id)
         else:
             self._stored("dropped")
+
+    async def stats(self, tenant: str) -> cache_pb2.StatsResponse | None:
+        """What the cache says of a tenant, with details; None when it says nothing in time."""
+        asked = cache_pb2.StatsRequest(tenant=tenant, details=True)
+        try:
+            found: cache_pb2.StatsResponse = await self._stub.Stats(asked, metadata=self._metadata, timeout=_STATS_S)
+        except grpc.aio.AioRpcError as problem:
+            _log.info("cache_stats_not_told", address=self.address, code=problem.code().name)
+            return None
+        return found
 
     async def close(self) -> None:
         """Ends the stream; open lookups get nothing."""
