@@ -19,6 +19,7 @@ from services.edge.io.console import ConsoleSurface
 from services.edge.io.contexts import ContextsSurface
 from services.edge.io.desk import Desk
 from services.edge.io.event_streams import EventStreams
+from services.edge.io.feedback import FeedbackSurface
 from services.edge.io.gate import Gate
 from services.edge.io.generations import GenerationsSurface
 from services.edge.io.heartbeats import HeartbeatWheel
@@ -176,6 +177,7 @@ class Edge:
             *responses.routes(),
             web.delete("/v1/contexts/{id}", ContextsSurface(gate, routers).delete),
             web.get("/v1/cache", CacheSurface(gate, routers).get),
+            web.post("/v1/cache/entries/{entry}/feedback", FeedbackSurface(gate, routers).post),
             web.get("/v1/models", models.list),
             web.get("/v1/models/{id:.+}", models.one),
             web.get("/healthz", self._healthz),

@@ -16,6 +16,7 @@ from services.router.core.fleet import Fleet
 from services.router.core.flights import Flights
 from services.router.core.key_table import KeyTable
 from services.router.core.ledger import Ledger
+from services.router.core.opinions import Opinions
 from services.router.core.strategy import Strategy, StrategyOptions, make_strategy
 from services.router.interfaces import Opener
 from services.router.io.admitting import Admitting
@@ -287,7 +288,9 @@ class RouterApp:
             self._models,
             self._tenants,
             contexts,
-            cache.stats,
+            cache,
+            Opinions(settings.feedback_per_minute),
+            clock,
             outbox_limit_bytes=settings.outbox_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
             credentials_check_s=settings.credentials_check_s,

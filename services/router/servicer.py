@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +12,11 @@ import grpc.aio
 from services.router.core.catalogue import served_models
 from services.router.core.context_table import Name
 from services.router.core.events import TERMINAL
+from services.router.core.opinions import Opinions
 from services.router.core.validate import check_context_id
 from services.router.interfaces import Opener
 from services.router.io.books import Books
+from services.router.io.cache_client import CacheClient
 from services.router.io.connection import Connection, where_from
 from services.router.io.context_store import digest_of
 from services.router.io.contexts import Contexts
@@ -27,13 +29,15 @@ from streamway.errors import GoingAway, InvalidArgument, from_status
 from streamway.following import ReaderPorts
 from streamway.models.watching import ModelsWatch
 from streamway.rpc import caller, standing
+from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_generation_id
 from streamway.runtime.tasks import TaskScope
 from streamway.tenancy.watching import TenancyWatch
-from streamway.v1 import cache_pb2, common_pb2, router_pb2, router_pb2_grpc
+from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 from streamway.v1.router_pb2 import Delivery
 
 _MOST_COMMANDS = 1000
+_LONGEST_ENTRY = 128
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
@@ -51,7 +55,9 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         models: ModelsWatch,
         tenants: TenancyWatch,
         contexts: Contexts,
-        cache_stats: Callable[[str], Awaitable[cache_pb2.StatsResponse | None]],
+        cache: CacheClient,
+        opinions: Opinions,
+        clock: Clock,
         *,
         outbox_limit_bytes: int,
         heartbeat_s: float,
@@ -67,7 +73,9 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._models = models
         self._tenants = tenants
         self._contexts = contexts
-        self._cache_stats = cache_stats
+        self._cache = cache
+        self._opinions = opinions
+        self._clock = clock
         self._outbox_limit_bytes = outbox_limit_bytes
         self._heartbeat_s = heartbeat_s
         self._credentials_check_s = credentials_check_s
@@ -181,13 +189,24 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     ) -> router_pb2.GetCacheStatsResponse:
         """What the cache says of the caller's tenant."""
         tenant = caller().tenant_for(request.tenant)
-        return router_pb2.GetCacheStatsResponse(stats=await self._cache_stats(tenant))
+        return router_pb2.GetCacheStatsResponse(stats=await self._cache.stats(tenant))
 
     async def GetGeneration(  # noqa: N802
         self, request: router_pb2.GetGenerationRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.GetGenerationResponse:
         """What record and channel say, and where the generation can be read now."""
         return await find(self._locator, request, caller().tenant_for(request.tenant))
+
+    async def GiveFeedback(  # noqa: N802
+        self, request: router_pb2.GiveFeedbackRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.GiveFeedbackResponse:
+        """Passes an opinion on to the cache, for the caller's tenant."""
+        if not 0 < len(request.entry) <= _LONGEST_ENTRY:
+            raise InvalidArgument("entry", f"must have 1 to {_LONGEST_ENTRY} characters")
+        tenant = caller().tenant_for(request.tenant)
+        self._opinions.take(tenant, self._clock.monotonic())
+        known = await self._cache.feedback(tenant, request.entry, request.good)
+        return router_pb2.GiveFeedbackResponse(known=bool(known), asked=known is not None)
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

@@ -332,6 +332,12 @@ class RouterSettings(ServiceSettings):
         description="Seconds for which a worker refuses connections after which its broken stream counts as lost, however much "
         "of reattach_s is left: nothing listens there any more.",
     )
+    feedback_per_minute: int = Field(
+        default=60,
+        ge=1,
+        le=100_000,
+        description="Opinions on cached answers that a tenant may give in a minute at this router.",
+    )
     silence_s: float = Field(
         default=6.0,
         gt=0,

@@ -83,7 +83,7 @@ def json_response(body: Any, status: int = 200) -> web.Response:
 def _of_aiohttp(refusal: web.HTTPException, id_: str) -> web.Response:
     """aiohttp's 404, 405, 415 and so on: its status and headers, our body."""
     text = refusal.text if refusal.text and not refusal.text[:3].isdigit() else refusal.reason
-    if refusal.status == 404:
+    if refusal.status == 404 and text == refusal.reason:
         text = "there is nothing at this address; the API is under /v1"
     elif refusal.status == 405:
         text = f"this method is not allowed here; allowed: {refusal.headers.get('Allow', '')}"

@@ -165,6 +165,12 @@ class Routers:
         request = router_pb2.ForgetContextRequest(id=id_, tenant=tenant)
         return await self._ask(id_, lambda link: _forget(link, request))
 
+    async def give_feedback(self, entry: str, tenant: str, *, good: bool) -> router_pb2.GiveFeedbackResponse:
+        """Passes on an opinion on a cached answer. Raises TooMuchFeedback, RouterUnavailable and others."""
+        request = router_pb2.GiveFeedbackRequest(entry=entry, tenant=tenant, good=good)
+        # By the tenant: its opinions are counted at one router as long as that is there.
+        return await self._ask(tenant, lambda link: _give_feedback(link, request))
+
     async def close(self) -> None:
         """Ends every link."""
         for link in self._links.values():
@@ -255,3 +261,15 @@ async def _forget(link: RouterLink, request: router_pb2.ForgetContextRequest) ->
             raise RouterUnavailable from None
         raise from_rpc_error(problem) from None
     return answer.found
+
+
+async def _give_feedback(link: RouterLink, request: router_pb2.GiveFeedbackRequest) -> router_pb2.GiveFeedbackResponse:
+    try:
+        answer: router_pb2.GiveFeedbackResponse = await link.stub.GiveFeedback(
+            request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S
+        )
+    except grpc.aio.AioRpcError as problem:
+        if problem.code() in _SILENT:
+            raise RouterUnavailable from None
+        raise from_rpc_error(problem) from None
+    return answer

@@ -81,6 +81,14 @@ class CacheClient:
         link = self._pick(tenant)
         return await link.stats(tenant) if link is not None else None
 
+    async def feedback(self, tenant: str, entry: str, good: bool) -> bool | None:
+        """Passes an opinion on to the tenant's cache; the others learn of it from that one.
+
+        Whether it has the entry; None when no cache answers. Raises what the cache refuses with.
+        """
+        link = self._pick(tenant)
+        return None if link is None else await link.feedback(tenant, entry, good)
+
     async def refresh(self) -> None:
         """Looks for caches once. What cannot be read stays as it is."""
         if self._static or not self._budget_s:

@@ -11,6 +11,7 @@ import structlog
 
 from services.router.core.patience import Patience
 from streamway.config.shared import SharedSettings
+from streamway.errors import from_rpc_error
 from streamway.rpc import mesh_metadata, open_channel, own_call
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
@@ -22,6 +23,8 @@ _MOST_CALLS: Final = 1000
 _STATS_S: Final = 2.0
 _MOST_CALLS_A_MESSAGE: Final = 100
 _MOST_BYTES: Final = 8 * 1024 * 1024
+_FEEDBACK_TIMEOUT_S: Final = 2.0
+_SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 StoreOutcome = Callable[[str], None]
 
@@ -90,6 +93,22 @@ class CacheLink:
             _log.info("cache_stats_not_told", address=self.address, code=problem.code().name)
             return None
         return found
+
+    async def feedback(self, tenant: str, entry: str, good: bool) -> bool | None:
+        """Whether the tenant has that entry; None without an answer. Raises what the cache refuses with.
+
+        A call of its own: it is rare, and a lookup must not wait behind it.
+        """
+        request = cache_pb2.FeedbackRequest(tenant=tenant, entry=entry, good=good)
+        try:
+            answer: cache_pb2.FeedbackResponse = await self._stub.Feedback(
+                request, metadata=self._metadata, timeout=_FEEDBACK_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as problem:
+            if problem.code() in _SILENT:
+                return None
+            raise from_rpc_error(problem) from None
+        return answer.known
 
     async def close(self) -> None:
         """Ends the stream; open lookups get nothing."""
