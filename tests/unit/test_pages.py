@@ -34,8 +34,7 @@ def test_every_decision_is_listed_and_has_its_parts() -> None:
     folder = ROOT / "docs" / "adr"
     index = (folder / "README.md").read_text(encoding="utf-8")
     decisions = sorted(folder.glob("[0-9]*.md"))
-    numbers = [int(path.name[:4]) for path in decisions]
-    assert len(set(numbers)) == len(numbers), "a number names one decision"
+    assert [int(path.name[:4]) for path in decisions] == list(range(1, len(decisions) + 1))
     for path in decisions:
         text = path.read_text(encoding="utf-8")
         assert path.name in index
