@@ -43,7 +43,7 @@ def _shown(tenancy: Tenancy) -> dict[str, Any]:
         row = {
             field: value for field, value in asdict(tenant).items() if field not in ("name", "allowed_models", "quota")
         }
-        row["tier"] = str(tenant.tier)
+        row |= {"tier": str(tenant.tier), "semantic_lookup": str(tenant.semantic_lookup)}
         row["keys"] = sum(owner == name for owner in tenancy.keys.values())
         row["allowed_models"] = sorted(tenant.allowed_models) if tenant.allowed_models is not None else "all"
         rows[name] = row | asdict(tenant.quota)
