@@ -11,23 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streamway.quota.limits import MINUTE_MS, SLOT_RETRY_S, Demand, Kind, Level, Refusal, Verdict
+from streamway.quota.bucket import Bucket
+from streamway.quota.limits import SLOT_RETRY_S, Demand, Kind, Level, Refusal, Verdict
 from streamway.tenancy import Quota
-
-
-@dataclass(slots=True)
-class _Bucket:
-    """Full where it does not exist yet."""
-
-    level: float
-    at_ms: float
-
-    def refill(self, limit: int, now_ms: float) -> float:
-        """A clock that goes back fills nothing for that time, and goes on from there; one that leaps fills it at most."""
-        passed = max(0.0, now_ms - self.at_ms)
-        self.level = min(float(limit), self.level + passed * limit / MINUTE_MS)
-        self.at_ms = now_ms
-        return self.level
 
 
 @dataclass(slots=True)
@@ -35,12 +21,12 @@ class _Scope:
     """Of the tenant, or of one of its models. `slots`: when each reservation's lease ends, in ms."""
 
     slots: dict[str, float] = field(default_factory=dict)
-    buckets: dict[Kind, _Bucket] = field(default_factory=dict)
+    buckets: dict[Kind, Bucket] = field(default_factory=dict)
 
     def level(self, kind: Kind, limit: int | None, now_ms: float) -> float | None:
         if limit is None:
             return None
-        return self.buckets.setdefault(kind, _Bucket(float(limit), now_ms)).refill(limit, now_ms)
+        return self.buckets.setdefault(kind, Bucket(float(limit), now_ms)).refill(limit, now_ms)
 
     def levels(self, quota: Quota, now_ms: float) -> Level:
         return Level(
@@ -82,7 +68,7 @@ class Account:
         for scope, level in zip(self._of(demand), levels, strict=True):
             for kind, amount in ((Kind.REQUESTS, level.requests), (Kind.TOKENS, level.tokens)):
                 if amount is not None:
-                    scope.buckets.setdefault(kind, _Bucket(amount, now_ms))
+                    scope.buckets.setdefault(kind, Bucket(amount, now_ms))
         for id_, model in slots:
             self._scope("").slots[id_] = self._scope(model).slots[id_] = now_ms + self._lease_ms
 

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+import grpc
 
 _C = TypeVar("_C", bound=Any)
+
+# Codes of a call that was not answered: another process may answer it.
+SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 @asynccontextmanager

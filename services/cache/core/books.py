@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from services.cache.core.recent import Recent
 from services.cache.core.savings import Account, Amount, Credit, Debit, Prices
 from services.cache.core.semantic.history import History
 from services.cache.core.semantic.switch import Switch, Terms
+from streamway.runtime.recent import Recent
 from streamway.v1 import cache_pb2
 
 # Tenants beyond so many begin anew when they come back.

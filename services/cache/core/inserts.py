@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from services.cache.core.recent import Recent
+from streamway.quota.bucket import Bucket
+from streamway.runtime.recent import Recent
 
-_MINUTE_S: Final = 60.0
 # Buckets that are kept; one that is forgotten is full when it comes back.
 _MOST: Final = 10_000
 
@@ -20,18 +20,12 @@ class InsertLimits:
     user: int
 
 
-@dataclass(slots=True)
-class _Bucket:
-    level: float
-    at: float
-
-
 class Inserts:
     """Buckets that fill within a minute. `now` is monotonic seconds."""
 
     def __init__(self, limits: InsertLimits) -> None:
         self._limits = limits
-        self._buckets: Recent[tuple[str, str], _Bucket] = Recent(_MOST)
+        self._buckets: Recent[tuple[str, str], Bucket] = Recent(_MOST)
         self.refused = 0
 
     def allows(self, tenant: str, user: str, now: float) -> bool:
@@ -47,8 +41,8 @@ class Inserts:
             bucket.level -= 1
         return True
 
-    def _filled(self, key: tuple[str, str], limit: int, now: float) -> _Bucket:
-        bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(limit, now))
-        bucket.level = min(limit, bucket.level + max(0.0, now - bucket.at) * limit / _MINUTE_S)
-        bucket.at = now
+    def _filled(self, key: tuple[str, str], limit: int, now: float) -> Bucket:
+        now_ms = now * 1000
+        bucket = self._buckets.get(key) or self._buckets.put(key, Bucket(limit, now_ms))
+        bucket.refill(limit, now_ms)
         return bucket

@@ -20,7 +20,6 @@ from services.cache.core.decide import (
     decide,
 )
 from services.cache.core.query import Query
-from services.cache.core.recent import Recent
 from services.cache.core.records import Alike, Change
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.partitions import Partitions, cost_bytes
@@ -34,6 +33,7 @@ from services.cache.io.judge import Judge
 from services.cache.io.searching import Searching
 from services.cache.io.verifying import ask
 from streamway.cachekey import partition_key
+from streamway.runtime.recent import Recent
 
 _log = structlog.get_logger("cache")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import grpc
 import grpc.aio
 import structlog
 from redis.exceptions import RedisError
@@ -17,6 +16,7 @@ from services.edge.io.router_link import RouterLink
 from streamway.config.shared import SharedSettings
 from streamway.errors import GoingAway, RouterUnavailable, StoreUnavailable, from_rpc_error
 from streamway.following import Located, Place
+from streamway.rpc import SILENT
 from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import cache_pb2, common_pb2, router_pb2
@@ -31,10 +31,7 @@ _LOOK_S = 1.0
 # A router that lost its lease is kept this long while its stream lives: the store may be what is away.
 _KEEP_S = 10.0
 _MODELS_FRESH_S = 1.0
-_MODELS_TIMEOUT_S = 3.0
 _ASK_TIMEOUT_S = 3.0
-# The router did not answer, and another one may.
-_SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _ENDED = (
     router_pb2.GENERATION_STATE_FINISHED,
     router_pb2.GENERATION_STATE_FAILED,
@@ -157,19 +154,31 @@ class Routers:
     async def cancel(self, generation: str, tenant: str) -> router_pb2.GenerationState.ValueType:
         """Stops a generation wherever it is; its state before. Raises GenerationNotFound, RouterUnavailable and others."""
         request = router_pb2.CancelRequest(generation=generation, tenant=tenant)
-        answer = await self._ask(generation, lambda link: _cancel(link, request))
+        answer: router_pb2.CancelResponse = await self._ask(
+            generation, lambda link: _answer(link, link.stub.Cancel, request)
+        )
         return answer.state
 
     async def forget_context(self, id_: str, tenant: str) -> bool:
         """Deletes a kept conversation; False: there was none. Raises RouterUnavailable and others."""
         request = router_pb2.ForgetContextRequest(id=id_, tenant=tenant)
-        return await self._ask(id_, lambda link: _forget(link, request))
+        answer = await self._ask(id_, lambda link: _answer(link, link.stub.ForgetContext, request))
+        return bool(answer.found)
 
     async def give_feedback(self, entry: str, tenant: str, *, good: bool) -> router_pb2.GiveFeedbackResponse:
         """Passes on an opinion on a cached answer. Raises TooMuchFeedback, RouterUnavailable and others."""
         request = router_pb2.GiveFeedbackRequest(entry=entry, tenant=tenant, good=good)
         # By the tenant: its opinions are counted at one router as long as that is there.
-        return await self._ask(tenant, lambda link: _give_feedback(link, request))
+        answer: router_pb2.GiveFeedbackResponse = await self._ask(
+            tenant, lambda link: _answer(link, link.stub.GiveFeedback, request)
+        )
+        return answer
+
+    async def cache_stats(self, tenant: str) -> cache_pb2.StatsResponse | None:
+        """What the cache says of a tenant; None where none answers. Raises RouterUnavailable."""
+        asked = router_pb2.GetCacheStatsRequest(tenant=tenant)
+        answer = await self._ask_any("GetCacheStats", asked)
+        return answer.stats if answer.HasField("stats") else None
 
     async def close(self) -> None:
         """Ends every link."""
@@ -214,62 +223,24 @@ class Routers:
                 _log.warning("router_not_asked", router=address, problem=problem.name)
         raise RouterUnavailable
 
-    async def cache_stats(self, tenant: str) -> cache_pb2.StatsResponse | None:
-        """What the cache says of a tenant; None where none answers. Raises RouterUnavailable."""
-        asked = router_pb2.GetCacheStatsRequest(tenant=tenant)
-        for link in [link for link in self._links.values() if link.live]:
-            try:
-                answer = await link.stub.GetCacheStats(asked, metadata=link.metadata, timeout=_ASK_TIMEOUT_S)
-            except grpc.aio.AioRpcError as problem:
-                _log.warning("cache_stats_not_told", router=link.address, problem=from_rpc_error(problem).name)
-                continue
-            return answer.stats if answer.HasField("stats") else None
-        raise RouterUnavailable
-
     async def _ask_models(self) -> list[router_pb2.Model]:
+        return list((await self._ask_any("ListModels", router_pb2.ListModelsRequest())).models)
+
+    async def _ask_any(self, method: str, request: object) -> Any:
+        """What the first router says that can answer this at all."""
         for link in [link for link in self._links.values() if link.live]:
             try:
-                answer = await link.stub.ListModels(
-                    router_pb2.ListModelsRequest(), metadata=link.metadata, timeout=_MODELS_TIMEOUT_S
-                )
+                return await getattr(link.stub, method)(request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S)
             except grpc.aio.AioRpcError as problem:
-                _log.warning("models_not_listed", router=link.address, problem=from_rpc_error(problem).name)
-                continue
-            return list(answer.models)
+                _log.warning("router_not_asked", router=link.address, problem=from_rpc_error(problem).name)
         raise RouterUnavailable
 
 
-async def _cancel(link: RouterLink, request: router_pb2.CancelRequest) -> router_pb2.CancelResponse:
+async def _answer(link: RouterLink, method: Any, request: object) -> Any:
+    """What this router says to a unary call. Raises RouterUnavailable where another one may answer, and what it refuses with."""
     try:
-        answer: router_pb2.CancelResponse = await link.stub.Cancel(
-            request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S
-        )
+        return await method(request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S)
     except grpc.aio.AioRpcError as problem:
-        if problem.code() in _SILENT:
+        if problem.code() in SILENT:
             raise RouterUnavailable from None
         raise from_rpc_error(problem) from None
-    return answer
-
-
-async def _forget(link: RouterLink, request: router_pb2.ForgetContextRequest) -> bool:
-    try:
-        answer: router_pb2.ForgetContextResponse = await link.stub.ForgetContext(
-            request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S
-        )
-    except grpc.aio.AioRpcError as problem:
-        if problem.code() in _SILENT:
-            raise RouterUnavailable from None
-        raise from_rpc_error(problem) from None
-    return answer.found
-
-
-async def _give_feedback(link: RouterLink, request: router_pb2.GiveFeedbackRequest) -> router_pb2.GiveFeedbackResponse:
-    try:
-        answer: router_pb2.GiveFeedbackResponse = await link.stub.GiveFeedback(
-            request, metadata=link.metadata, timeout=_ASK_TIMEOUT_S
-        )
-    except grpc.aio.AioRpcError as problem:
-        if problem.code() in _SILENT:
-            raise RouterUnavailable from None
-        raise from_rpc_error(problem) from None
-    return answer

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from streamway.errors import TooMuchFeedback
-
-_MINUTE_S = 60.0
+from streamway.quota.bucket import Bucket
+from streamway.quota.limits import MINUTE_MS
+from streamway.runtime.recent import Recent
 
 
 class Opinions:
@@ -17,21 +16,16 @@ class Opinions:
 
     def __init__(self, per_minute: int, most_tenants: int = 10_000) -> None:
         self._per_minute = per_minute
-        self._most_tenants = most_tenants
-        # Opinions left, and when that was so, in seconds.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: Recent[str, Bucket] = Recent(most_tenants)
 
     def __len__(self) -> int:
-        return len(self._left)
+        return len(self._buckets)
 
     def take(self, tenant: str, now: float) -> None:
         """One more opinion, at `now` in seconds. Raises TooMuchFeedback; that one does not count."""
-        left, at = self._left.get(tenant, (float(self._per_minute), now))
-        per_s = self._per_minute / _MINUTE_S
-        left = min(float(self._per_minute), left + max(0.0, now - at) * per_s)
+        now_ms = now * 1000
+        bucket = self._buckets.get(tenant) or self._buckets.put(tenant, Bucket(self._per_minute, now_ms))
+        left = bucket.refill(self._per_minute, now_ms)
         if left < 1:
-            raise TooMuchFeedback(tenant, self._per_minute, (1 - left) / per_s)
-        self._left[tenant] = (left - 1, now)
-        self._left.move_to_end(tenant)
-        if len(self._left) > self._most_tenants:
-            self._left.popitem(last=False)
+            raise TooMuchFeedback(tenant, self._per_minute, (1 - left) * MINUTE_MS / self._per_minute / 1000)
+        bucket.level = left - 1

@@ -12,7 +12,7 @@ import structlog
 from services.router.core.patience import Patience
 from streamway.config.shared import SharedSettings
 from streamway.errors import from_rpc_error
-from streamway.rpc import mesh_metadata, open_channel, own_call
+from streamway.rpc import SILENT, mesh_metadata, open_channel, own_call
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
 
@@ -20,11 +20,10 @@ _log = structlog.get_logger("router")
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _MOST_CALLS: Final = 1000
-_STATS_S: Final = 2.0
+# Of what is asked in a call of its own: it is rare, and a lookup must not wait behind it.
+_ASK_TIMEOUT_S: Final = 2.0
 _MOST_CALLS_A_MESSAGE: Final = 100
 _MOST_BYTES: Final = 8 * 1024 * 1024
-_FEEDBACK_TIMEOUT_S: Final = 2.0
-_SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 StoreOutcome = Callable[[str], None]
 
@@ -88,24 +87,23 @@ class CacheLink:
         """What the cache says of a tenant, with details; None when it says nothing in time."""
         asked = cache_pb2.StatsRequest(tenant=tenant, details=True)
         try:
-            found: cache_pb2.StatsResponse = await self._stub.Stats(asked, metadata=self._metadata, timeout=_STATS_S)
+            found: cache_pb2.StatsResponse = await self._stub.Stats(
+                asked, metadata=self._metadata, timeout=_ASK_TIMEOUT_S
+            )
         except grpc.aio.AioRpcError as problem:
             _log.info("cache_stats_not_told", address=self.address, code=problem.code().name)
             return None
         return found
 
     async def feedback(self, tenant: str, entry: str, good: bool) -> bool | None:
-        """Whether the tenant has that entry; None without an answer. Raises what the cache refuses with.
-
-        A call of its own: it is rare, and a lookup must not wait behind it.
-        """
+        """Whether the tenant has that entry; None without an answer. Raises what the cache refuses with."""
         request = cache_pb2.FeedbackRequest(tenant=tenant, entry=entry, good=good)
         try:
             answer: cache_pb2.FeedbackResponse = await self._stub.Feedback(
-                request, metadata=self._metadata, timeout=_FEEDBACK_TIMEOUT_S
+                request, metadata=self._metadata, timeout=_ASK_TIMEOUT_S
             )
         except grpc.aio.AioRpcError as problem:
-            if problem.code() in _SILENT:
+            if problem.code() in SILENT:
                 return None
             raise from_rpc_error(problem) from None
         return answer.known

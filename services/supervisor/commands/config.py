@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Any
 
 import yaml
@@ -41,9 +42,10 @@ def _shown(tenancy: Tenancy) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for name, tenant in tenancy.tenants.items():
         row = {
-            field: value for field, value in asdict(tenant).items() if field not in ("name", "allowed_models", "quota")
+            field: str(value) if isinstance(value, StrEnum) else value
+            for field, value in asdict(tenant).items()
+            if field not in ("name", "allowed_models", "quota")
         }
-        row |= {"tier": str(tenant.tier), "semantic_lookup": str(tenant.semantic_lookup)}
         row["keys"] = sum(owner == name for owner in tenancy.keys.values())
         row["allowed_models"] = sorted(tenant.allowed_models) if tenant.allowed_models is not None else "all"
         rows[name] = row | asdict(tenant.quota)

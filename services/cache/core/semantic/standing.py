@@ -8,12 +8,12 @@ from typing import Final
 
 from services.cache.core.decide import Comparison, Decision, Outcome, Policy
 from services.cache.core.labels import Label
-from services.cache.core.recent import Recent
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold
 from services.cache.core.verifier import FeatureVerifier
 from services.cache.core.vetoes.chain import Chain
 from services.cache.core.wrong_hits import Consequence, WrongHits
+from streamway.runtime.recent import Recent
 
 # Tenants beyond so many begin anew when they come back.
 _MOST_TENANTS: Final = 4096
