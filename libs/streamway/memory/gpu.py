@@ -26,13 +26,14 @@ class GPUMemory:
         """All that `CUDA_VISIBLE_DEVICES` names, by number or UUID; where it is not set all of the machine."""
         try:
             nvml = importlib.import_module("pynvml")
-            nvml.nvmlInit()
         except ImportError:
             return cls(None, [])
-        except Exception as problem:  # noqa: BLE001 - the library has an exception for each code; all mean that there is no GPU
+        try:
+            nvml.nvmlInit()
+            return cls(nvml, devices_of(nvml, environment.get(_VISIBLE)))
+        except nvml.NVMLError as problem:
             _log.info("gpu_unreadable", problem=str(problem))
             return cls(None, [])
-        return cls(nvml, devices_of(nvml, environment.get(_VISIBLE)))
 
     def __len__(self) -> int:
         """Number of GPUs that are read."""
@@ -44,7 +45,7 @@ class GPUMemory:
         for device in self._devices:
             try:
                 memory = self._nvml.nvmlDeviceGetMemoryInfo(device)
-            except Exception as problem:  # noqa: BLE001 - as above: a GPU that was lost must not end who reads it
+            except self._nvml.NVMLError as problem:
                 _log.warning("gpu_unreadable", problem=str(problem))
                 return None
             shares.append(memory.used / memory.total if memory.total else 0.0)
@@ -60,7 +61,7 @@ def devices_of(nvml: Any, visible: str | None) -> list[Any]:
         try:
             by_number = name.isdecimal()
             found = nvml.nvmlDeviceGetHandleByIndex(int(name)) if by_number else nvml.nvmlDeviceGetHandleByUUID(name)
-        except Exception:  # noqa: BLE001 - as above
+        except nvml.NVMLError:
             break
         devices.append(found)
     return devices

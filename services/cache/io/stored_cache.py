@@ -41,9 +41,11 @@ class StoredCache:
         tally, origin = Tally(), new_secret_id()
         shelf = Shelf(self._link, int(options.most_ttl_s * (1 + JITTER) * 1000))
         entries = cache.entries
+        # As configured: what memory gives up while it is short is no reason to keep more in the store.
+        whole_bytes = entries.limit_bytes
 
         def limit_of(tenant: str) -> int:
-            return int(options.limit_bytes * entries.tenant_limit_bytes(tenant) / entries.limit_bytes)
+            return int(options.limit_bytes * entries.tenant_limit_bytes(tenant) / whole_bytes)
 
         self._keeper = Keeper(shelf, clock, origin, options.limit_bytes, limit_of, tally)
         persistence = Persistence(cache, shelf, self._keeper, clock, options, tally, answers)

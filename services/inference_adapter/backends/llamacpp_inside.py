@@ -21,6 +21,7 @@ import secrets
 import shutil
 import tempfile
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,7 +123,7 @@ class Inside:
             call = self._queue.popleft()
             if not call.over:
                 self._free -= call.slots
-                self._crew.take(lambda call=call: self._run(call))  # type: ignore[misc]
+                self._crew.take(partial(self._run, call))
 
     def _run(self, call: InsideCall) -> None:
         """In a thread: one native call, which returns when its answer has ended or was stopped."""

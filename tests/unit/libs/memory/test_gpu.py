@@ -13,6 +13,9 @@ from streamway.memory.gpu import GPUMemory, devices_of
 class Library:
     """Three GPUs with 10, 50 and 90 % in use."""
 
+    class NVMLError(Exception):
+        """What the library raises."""
+
     def __init__(self) -> None:
         self.used = {0: 10, 1: 50, 2: 90}
         self.lost = False
@@ -22,17 +25,17 @@ class Library:
 
     def nvmlDeviceGetHandleByIndex(self, number: int) -> int:
         if number not in self.used:
-            raise RuntimeError("Invalid Argument")
+            raise self.NVMLError("Invalid Argument")
         return number
 
     def nvmlDeviceGetHandleByUUID(self, name: str) -> int:
         if not name.startswith("GPU-"):
-            raise RuntimeError("Not Found")
+            raise self.NVMLError("Not Found")
         return int(name.removeprefix("GPU-"))
 
     def nvmlDeviceGetMemoryInfo(self, device: int) -> Any:
         if self.lost:
-            raise RuntimeError("GPU is lost")
+            raise self.NVMLError("GPU is lost")
         return SimpleNamespace(used=self.used[device], total=100)
 
 
