@@ -296,7 +296,7 @@ class RouterApp:
             credentials_check_s=settings.credentials_check_s,
         )
         server = self._server(servicer, locator, registry, ports)
-        lease = Lease(valkey, clock, "router", settings.id, self._lease_fields)
+        lease = Lease(valkey, clock, "router", settings.id, lambda: self._lease_fields(journal))
         self._parts = _Parts(registry, cache, books, admitting, servicer, server, lease, contexts)
         self._loops = [self._scope.spawn(link.run(), "link"), self._scope.spawn(blocking.run(), "link-blocking")]
         await _linked(link)
@@ -422,11 +422,13 @@ class RouterApp:
     def _relayed_at(self) -> str:
         return self.address if self._settings.relays else ""
 
-    def _lease_fields(self) -> dict[str, str]:
+    def _lease_fields(self, journal: Journal) -> dict[str, str]:
         return {
             "address": self.address,
             "draining": "1" if self._draining else "0",
             "generations": str(self.in_flight),
+            # The lease has a connection of its own, which may be back sooner than the one that channels are written on.
+            "store_away": "1" if journal.away else "0",
         }
 
     def _ready(self) -> str:

@@ -91,7 +91,8 @@ class ChaosMesh:
         ]
 
     async def whole(self, killed: Mapping[str, int]) -> None:
-        """Waits until every process runs, those in `killed` under another pid, and workers and routers hold their leases.
+        """Waits until every process runs, those in `killed` under another pid, workers and routers hold their leases, and routers
+        write into the store again.
 
         Raises NotWhole when that takes more than a minute.
         """
@@ -110,6 +111,7 @@ class ChaosMesh:
             leases = {**await self._leases("worker"), **await self._leases("router")}
         except (StartError, RedisError, OSError):
             return ["valkey"]
+        leases = {name: lease for name, lease in leases.items() if lease.get("store_away") != "1"}
         return [name for name in rows if name.startswith(("adapter-", "router-")) and name not in leases]
 
     async def _leases(self, kind: str) -> dict[str, dict[str, str]]:
