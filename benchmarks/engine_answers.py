@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -11,12 +11,27 @@ from streamway.simulation import words
 from streamway.simulation.engine import Begun, Broken, Ended, Event
 from streamway.simulation.request import SimulationRequest
 from streamway.simulation.sequence import Piece
+from streamway.simulation.settings import Faults
 
 _encode = msgspec.json.Encoder().encode
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
     b"Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n"
 )
+
+
+# What the fault `usage` counts instead.
+_WRONG: Final[dict[str, dict[str, Any]]] = {
+    "negative": {"prompt_tokens": -3, "completion_tokens": -1},
+    "words": {"completion_tokens": "a few"},
+    "huge": {"completion_tokens": 2**63},
+}
+
+
+class Abort(Protocol):
+    """Ends the connection; `gently`: after what was written."""
+
+    def __call__(self, *, gently: bool = False) -> None: ...
 
 
 class Answer(Protocol):
@@ -38,12 +53,19 @@ class StreamedAnswer:
         request: SimulationRequest,
         write: Callable[[bytes], None],
         over: Callable[[], None],
-        abort: Callable[[], None],
+        abort: Abort,
     ) -> None:
         self._request = request
         self._over, self._abort = over, abort
-        self._write = _CutWriter(write).write if request.faults.split_utf8 else write
-        start = {"id": id_, "object": "chat.completion.chunk", "created": created, "model": model}
+        self._wire = request.faults.wire
+        self._sent = 0  # tokens
+        self._write = _writer(write, request.faults)
+        start = {
+            "id": id_,
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": self._wire.model or model,
+        }
         self._start = b"data: " + _encode(start)[:-1] + b',"choices":['
 
     def deliver(self, event: Event) -> None:
@@ -52,12 +74,17 @@ class StreamedAnswer:
             case Piece():
                 self._piece(event)
             case Begun():
+                if self._wire.error_document:
+                    self._write(_document(_error(self._wire.error_document)))
+                    self._abort(gently=True)
+                    return
                 self._write(_STREAM_HEAD)
                 for choice in range(len(self._request.choices)):
                     self._chunk(b'{"index":%d,"delta":{"role":"assistant","content":""},"finish_reason":null}' % choice)
             case Ended(call):
                 usage = words.usage(call.counted, self._request.faults)
                 if usage is not None and self._request.include_usage:
+                    usage |= _WRONG.get(self._wire.usage, {})
                     self._event(self._start + b'],"usage":' + _encode(usage) + b"}\n\n")
                 last = b"data: [DONE]\n\n"
                 self._over()
@@ -68,6 +95,16 @@ class StreamedAnswer:
                 self._abort()
 
     def _piece(self, piece: Piece) -> None:
+        self._sent += 1
+        if self._sent == self._wire.error_at_token:
+            self._event(b"data: %b\n\n" % _encode(_error("the engine was told to fail here")))
+            self._abort(gently=True)
+            return
+        if self._sent == self._wire.half_event_at_token:
+            self._event(self._start + b'{"index":0,"delta":{"cont')
+            self._write(b"0\r\n\r\n")
+            self._abort(gently=True)
+            return
         finish = _encode(piece.finish_reason) if piece.finish_reason else b"null"
         extras = words.choice_extras(piece, logprobs=self._request.logprobs)
         if extras is None:
@@ -75,6 +112,8 @@ class StreamedAnswer:
         else:
             inner = _encode(extras)[1:-1]
         self._chunk(b'{"index":%d,%b,"finish_reason":%b}' % (piece.choice, inner, finish))
+        for _ in range(self._wire.tokens_after_finish if piece.finish_reason else 0):
+            self._chunk(b'{"index":%d,"delta":{"content":" and"},"finish_reason":null}' % piece.choice)
 
     def _chunk(self, choice: bytes) -> None:
         self._event(b"%b%b]}\n\n" % (self._start, choice))
@@ -94,7 +133,7 @@ class CollectedAnswer:
         request: SimulationRequest,
         write: Callable[[bytes], None],
         over: Callable[[], None],
-        abort: Callable[[], None],
+        abort: Abort,
     ) -> None:
         self._request, self._write, self._over, self._abort = request, write, over, abort
         self._head = {"id": id_, "object": "chat.completion", "created": created, "model": model}
@@ -108,10 +147,9 @@ class CollectedAnswer:
             case Ended(call):
                 choices = [self._choice(index, pieces) for index, pieces in enumerate(self._pieces)]
                 usage = words.usage(call.counted, self._request.faults)
-                body = _encode({**self._head, "choices": choices} | ({"usage": usage} if usage else {}))
+                body = {**self._head, "choices": choices} | ({"usage": usage} if usage else {})
                 self._over()
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-                self._write(head + body)
+                self._write(_document(body))
             case Broken():
                 self._abort()
 
@@ -133,6 +171,25 @@ class CollectedAnswer:
                 "content": [one["logprobs"]["content"][0] for one in extras if one and "logprobs" in one]
             }
         return choice
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "server_error", "code": 500}}
+
+
+def _document(body: Any) -> bytes:
+    data = _encode(body)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data)
+
+
+def _writer(write: Callable[[bytes], None], faults: Faults) -> Callable[[bytes], None]:
+    if faults.wire.mute:
+        return _nothing
+    return _CutWriter(write).write if faults.split_utf8 else write
+
+
+def _nothing(_: bytes) -> None:
+    """The fault `mute`."""
 
 
 class _CutWriter:

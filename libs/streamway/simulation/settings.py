@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
+
+
+class WireFaults(BaseModel):
+    """What goes wrong in what the engine sends over HTTP, though it works; streams only. Tokens count from 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mute: bool = Field(default=False, description="Take the request, work on it, and never send a byte.")
+    error_document: str = Field(
+        default="", max_length=1000, description="Answer 200 with a JSON document that is an error with this message."
+    )
+    error_at_token: int = Field(default=0, ge=0, description="Send an error instead of this token. 0: off.")
+    half_event_at_token: int = Field(
+        default=0, ge=0, description="End the response in the middle of this token's event. 0: off."
+    )
+    tokens_after_finish: int = Field(default=0, ge=0, le=100, description="Send so many more behind the finish reason.")
+    model: str = Field(default="", max_length=200, description="Name this model in what is sent.")
+    usage: Literal["right", "negative", "words", "huge"] = Field(default="right", description="What the usage counts.")
 
 
 class Faults(BaseModel):
@@ -33,6 +53,7 @@ class Faults(BaseModel):
     answer_tokens: int = Field(
         default=-1, ge=-1, description="End the answer by itself after so many tokens; 0 is an empty one. −1: off."
     )
+    wire: WireFaults = Field(default_factory=WireFaults, description="What goes wrong on the way, over HTTP only.")
 
 
 class SimulationSettings(BaseModel):
