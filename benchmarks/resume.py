@@ -1,14 +1,14 @@
 """Many streams come back at once: how long until each has its first replayed token, and what that costs the mesh.
 
     python -m benchmarks.resume --streams 1000
-    python -m benchmarks.resume --streams 1000 --edges 2 --arms resume restore --repeats 3
+    python -m benchmarks.resume --streams 1000 --edges 2 --routers 2 --arms resume restore connect --repeats 3
 
 Opens durable generations over a few WebSockets, lets them run to a part, drops the sockets, waits, and brings all of them
 back in the same moment, in one of these ways:
 
     restore   one `restore` frame for each dropped WebSocket     resume   one `resume` frame for each generation
     one       all on one WebSocket, one `restore` frame          connect  one `read_on` command each, on gRPC `Connect` streams
-    sse       one HTTP request each, with `Last-Event-ID`        grpc     one `Resume` call each, at the router
+    sse       one HTTP request each, with `Last-Event-ID`        grpc     one `Resume` call each, at the routers
 
 Connections are open before the clock starts; it runs from the moment a stream's request is written to the moment the bytes of
 its first token are read. Then every stream is read to its end, and its whole text compared with what the simulated engine
@@ -79,7 +79,7 @@ async def run(options: Options, ready: dict[str, Any]) -> None:
     """All arms, as often as asked; prints a table."""
     print(
         f"{options.streams} streams on {options.connections} WebSockets, {options.tokens_per_s:g} tokens/s each, away for "
-        f"{options.away_s:g} s; edges: {options.edges}\n\n"
+        f"{options.away_s:g} s; edges: {options.edges}, routers: {options.routers}\n\n"
         "| way back | p50 ms | p99 ms | max ms | "
         + " | ".join(f"{group} µs" for group in GROUPS)
         + " | client µs | others | recovered | whole text |\n|---|---|---|---|"
@@ -102,6 +102,9 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--edges", type=int, default=1)
     parser.add_argument(
+        "--routers", type=int, default=1, help="that the streams of `connect` and `grpc` are spread over"
+    )
+    parser.add_argument(
         "--tokens-per-s", type=float, default=2.0, help="of each stream; all are live while they resume"
     )
     parser.add_argument("--tokens", type=int, default=30, help="of each answer")
@@ -117,7 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         mesh = MeshProcesses(
             Path(folder),
-            arguments=("--edges", str(options.edges)),
+            arguments=("--edges", str(options.edges), "--routers", str(options.routers)),
             environment={
                 "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": str(options.tokens_per_s),
                 "STREAMWAY_ADAPTER_SIMULATION__SLOTS": str(2 * options.streams),

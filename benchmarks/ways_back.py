@@ -31,7 +31,7 @@ class Crowd:
         self._options = options
         self._connections = connections
         self.url: str = ready["edge"]["url"]
-        self.router: str = next(row["address"] for row in ready["processes"] if row["name"] == "router-0")
+        self.routers: list[str] = [row["address"] for row in ready["processes"] if row["name"].startswith("router-")]
         self._pids = {row["name"]: row["pid"] for row in ready["processes"]}
         self.streams = [
             Resumed(f"[{turn}.{number}] How does a river find its way to the sea?", f"s{number}")
@@ -212,9 +212,10 @@ def _read_on(stream: Resumed) -> router_pb2.ConnectCommand:
 
 
 async def _routers(crowd: Crowd) -> tuple[list[grpc.aio.Channel], list[Any]]:
-    """Connections of their own to the router, and stubs on them."""
+    """Connections of their own, one router after the other, and stubs on them."""
     options = [*client_options(32 * 1024 * 1024), ("grpc.use_local_subchannel_pool", 1)]
-    channels = [grpc.aio.insecure_channel(crowd.router, options=options) for _ in range(GRPC_CHANNELS)]
+    addresses = [crowd.routers[number % len(crowd.routers)] for number in range(GRPC_CHANNELS)]
+    channels = [grpc.aio.insecure_channel(address, options=options) for address in addresses]
     for channel in channels:
         await channel.channel_ready()
     return channels, [router_pb2_grpc.RouterServiceStub(channel) for channel in channels]
