@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from services.supervisor.core.backoff import Backoff
+from services.supervisor.core.nightly import time_of
 from services.supervisor.core.plan import DRAIN_ORDER, OPERATIONS_OFFSET, STAGES, Engine, Kind, Process, plan
 from services.supervisor.io import configuration, embedded_valkey
 from services.supervisor.io.data_dir import DataDir
@@ -23,6 +24,7 @@ from services.supervisor.io.engines import Engines
 from services.supervisor.io.health import HttpProbe, ValkeyProbe
 from services.supervisor.io.journal import Terminal
 from services.supervisor.io.keeper import Keeper, Spec
+from services.supervisor.io.nightly import Nightly
 from services.supervisor.io.ports import free_ports, listen, require_free
 from services.supervisor.io.ready_file import write_json
 from services.supervisor.settings import UpSettings
@@ -66,6 +68,7 @@ class Supervisor:
         self._terminal = Terminal(console, names)
         self._keepers: dict[str, Keeper] = {}
         self._engines: Engines | None = None
+        self._nightly: Nightly | None = None
         # All edges accept from it.
         self._public: socket.socket | None = None
         # In it they tell each other how many connections they have.
@@ -107,6 +110,9 @@ class Supervisor:
         except OSError as problem:
             raise StartError(f"cannot write {problem.filename}: {problem.strerror}; check --ready-file") from None
         self._terminal.close()
+        if (at := time_of(self._settings.prune_at)) is not None:
+            cache = configs[self._of("cache")[0].name]
+            self._nightly = Nightly(at, self._valkey_url, cache, self._terminal.note)
         self._tell(configs, time.monotonic() - began)
 
     async def failed(self) -> None:
@@ -115,6 +121,8 @@ class Supervisor:
             for keeper in self._keepers.values():
                 group.create_task(keeper.keep(self._republish))
             group.create_task(self._watch_engines())
+            if self._nightly is not None:
+                group.create_task(self._nightly.run())
 
     async def drain(self) -> None:
         """Ends the processes in the order of the token path, so that each finds what it needs while it drains."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from services.supervisor.core.nightly import TIME_PATTERN
 from streamway.config import ServiceSettings
 
 
@@ -56,6 +57,11 @@ class UpSettings(ServiceSettings):
     )
     start_timeout_s: float = Field(
         default=600.0, gt=0, description="Longest an adapter may take to load its model, in seconds."
+    )
+    prune_at: str = Field(
+        default="03:30",
+        pattern=TIME_PATTERN,
+        description="Local time, HH:MM, at which `streamway prune` is done each night. Empty: never.",
     )
     stop_grace_s: float = Field(
         default=60.0, ge=0, description="Longest each process may drain before it is killed, in seconds."

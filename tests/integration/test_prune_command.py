@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from datetime import datetime
+from datetime import time as clock
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from typer.testing import CliRunner
 
 from services.supervisor.cli import app
 from services.supervisor.io import pruning
+from services.supervisor.io.nightly import Nightly
 from services.supervisor.io.pruning import Pruning, prune_index_files
 from streamway.runtime.process import StartError
 from streamway.valkey import keys
+from tests.support.adapter_world import eventually
 from tests.support.valkey_server import ValkeyServer
 
 FIELDS: Any = {"kind": "tokens"}
@@ -187,3 +191,34 @@ def test_a_store_that_is_away_is_said(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["prune", *where])
     assert isinstance(result.exception, StartError)
     assert "does not answer" in str(result.exception)
+
+
+async def test_each_night_it_is_done_told_and_a_night_that_fails_does_not_end_it(
+    valkey: Redis, valkey_server: ValkeyServer, tmp_path: Path
+) -> None:
+    cache = {"index_folder": str(tmp_path), "most_ttl_s": 60.0}
+    await _cached(valkey)
+    (tmp_path / "aa.index").write_bytes(b"123")
+    os.utime(tmp_path / "aa.index", (1, 1))
+    told: list[str] = []
+    # A second before half past three, local time, whose clock goes on as the real one does.
+    half_past = datetime(2026, 11, 30, 3, 30).timestamp()  # noqa: DTZ001 - local time
+    began = time.monotonic()
+
+    def now() -> float:
+        return half_past - 1 + time.monotonic() - began
+
+    nightly = asyncio.create_task(Nightly(clock(3, 30), valkey_server.url, cache, told.append, now).run())
+    assert await valkey.hexists(keys.cache_rows("acme"), "gone")
+    await eventually(lambda: len(told), 1)
+    assert "1 cache rows of expired entries" in told[0]
+    assert "1 old index files" in told[0]
+    assert not await valkey.hexists(keys.cache_rows("acme"), "gone")
+    assert not nightly.done(), "the next night is waited for"
+    nightly.cancel()
+
+    away = Nightly(clock(3, 30), f"unix://{tmp_path}/none", cache, told.append)
+    await away.once()
+    assert told[1].startswith("not pruned (StartError)")
+    await Nightly(clock(3, 30), valkey_server.url, cache, told.append).once()
+    assert told[2] == "pruned: there was nothing to free"

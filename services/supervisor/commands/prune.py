@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 from rich import box
@@ -15,9 +15,8 @@ from rich.table import Table
 
 from services.supervisor.commands.mesh import Mesh
 from services.supervisor.io import configuration
-from services.supervisor.io.pruning import Freed, Pruning, prune_index_files
+from services.supervisor.io.pruning import Freed, prune_all
 from streamway.runtime.process import StartError
-from streamway.valkey.connection import connect
 
 _CACHE: Final = "services.cache"
 
@@ -34,16 +33,13 @@ def prune(*, dry: bool, valkey: str | None, options: Mapping[str, str | int | Pa
 
 
 async def _prune(mesh: Mesh, valkey: str | None, *, dry: bool) -> list[Freed]:
-    client = await connect(mesh.valkey_url(valkey), start_timeout_s=1.0)
-    try:
-        # As the cache itself would read its settings, from the environment or its file.
-        cache = (await configuration.effective(_CACHE, (), os.environ))["cache"]
-        freed = await Pruning(client, dry=dry).run()
-    finally:
-        await client.aclose()
-    if cache["index_folder"]:
-        freed.append(prune_index_files(Path(cache["index_folder"]), float(cache["most_ttl_s"]), dry=dry))
-    return freed
+    return await prune_all(mesh.valkey_url(valkey), await _cache(), dry=dry)
+
+
+async def _cache() -> dict[str, Any]:
+    """As the cache itself would read its settings, from the environment or its file."""
+    settings: dict[str, Any] = (await configuration.effective(_CACHE, (), os.environ))["cache"]
+    return settings
 
 
 def _print(freed: Sequence[Freed], how: str) -> None:

@@ -6,8 +6,9 @@ MEMORY USAGE says of a key, and of rows their share of it.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,10 +16,11 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import ResponseError
 
 from streamway.valkey import cache_index, keys
-from streamway.valkey.connection import Valkey
+from streamway.valkey.connection import Valkey, connect
 from streamway.valkey.leases import known_leases
 
 _PAGE: Final = 500
+_CONNECT_S: Final = 1.0
 # Consumers that did nothing for so long are removed: for an hour what a worker leaves behind can be found and cleared.
 IDLE_MS: Final = 3_600_000
 # Age from which an index file is removed; a cache whose entries live longer may want it longer.
@@ -242,6 +244,19 @@ class Pruning:
     async def _eval(self, script: str, on: Sequence[str], *arguments: Any) -> Any:
         reply: Any = self._valkey.eval(script, len(on), *on, *arguments)
         return await reply
+
+
+async def prune_all(valkey_url: str, cache: Mapping[str, Any], *, dry: bool) -> list[Freed]:
+    """Every rule. `cache` are its effective settings. Raises StartError, RedisError and OSError."""
+    client = await connect(valkey_url, start_timeout_s=_CONNECT_S)
+    try:
+        freed = await Pruning(client, dry=dry).run()
+    finally:
+        await client.aclose()
+    if cache["index_folder"]:
+        folder, most_ttl_s = Path(cache["index_folder"]), float(cache["most_ttl_s"])
+        freed.append(await asyncio.to_thread(prune_index_files, folder, most_ttl_s, dry=dry))
+    return freed
 
 
 def prune_index_files(folder: Path, most_ttl_s: float, *, dry: bool) -> Freed:
