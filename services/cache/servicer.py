@@ -11,6 +11,7 @@ from services.cache.core.target import Target
 from services.cache.io.answers import Answers
 from services.cache.io.replies import Replies
 from services.cache.metrics import CacheMetrics
+from streamway import cachestatus
 from streamway.auth import Identity
 from streamway.errors import InvalidArgument, StreamwayError, to_status
 from streamway.rpc import caller
@@ -41,7 +42,9 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
 
     async def Lookup(self, request: cache_pb2.LookupRequest, context: Any) -> cache_pb2.LookupResponse:  # noqa: N802
         found = self._lookup(caller(), request)
-        return await self._further(found, request.level) if isinstance(found, Query) else found
+        reply = await self._further(found, request.level) if isinstance(found, Query) else found
+        context.set_trailing_metadata(tuple(_block(reply).items()))
+        return reply
 
     async def Store(self, request: cache_pb2.StoreRequest, context: Any) -> cache_pb2.StoreResponse:  # noqa: N802
         return self._store(caller(), request)
@@ -128,6 +131,12 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
         if not request.model:
             raise InvalidArgument("request.model", "is required")
         return who.tenant_for(request.tenant)
+
+
+def _block(reply: cache_pb2.LookupResponse) -> dict[str, str]:
+    """The status block of a hit is what the router makes of it in its events."""
+    hit = cachestatus.hit_of(reply.answer) if reply.HasField("answer") else None
+    return cachestatus.named(cachestatus.state_of(reply.outcome), hit)
 
 
 def _target(request: cache_pb2.InvalidateRequest) -> Target:

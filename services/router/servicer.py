@@ -25,6 +25,7 @@ from services.router.io.locating import Locator
 from services.router.io.outbox import Outbox
 from services.router.io.registry import Registry
 from services.router.metrics import RouterMetrics
+from streamway import cachestatus
 from streamway.errors import GoingAway, InvalidArgument, from_status
 from streamway.following import ReaderPorts
 from streamway.models.watching import ModelsWatch
@@ -124,7 +125,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
             wanted.traceparent = _traceparent(context)
         with self._connection() as connection:
             connection.open(wanted, Delivery.DELIVERY_EVENTS)
-            said = False
+            said, heard = False, cachestatus.Heard()
             while (batch := await connection.outbox.take(self._heartbeat_s)) is not None:
                 if not batch:
                     beat = common_pb2.Event(generation=wanted.generation, heartbeat=common_pb2.Heartbeat())
@@ -133,8 +134,10 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
                 if not said and batch[0].HasField("error"):
                     raise from_status(batch[0].error.status)
                 said = True
+                heard.hear(batch)
                 yield router_pb2.GenerateResponse(events=batch)
                 if batch[-1].WhichOneof("event") in TERMINAL:
+                    context.set_trailing_metadata(heard.trailers)
                     return
 
     async def Resume(  # noqa: N802

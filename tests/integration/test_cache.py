@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 
 from services.cache.app import CacheApp
 from services.cache.settings import CacheSettings
+from streamway import cachestatus
 from streamway.auth import hash_key
 from streamway.config import SharedSettings
 from streamway.errors import from_rpc_error, from_status
@@ -86,6 +87,21 @@ async def test_an_answer_comes_back_with_its_borders_usage_and_end(start: Any) -
     assert found.answer.events[-1].token.choice_finished.finish_reason == "stop"
     assert (found.answer.finish_reason, found.answer.usage.completion_tokens) == ("stop", 3)
     assert (found.answer.entry, found.answer.model) == (stored.entry, "m")
+
+
+async def test_h6_the_trailers_of_a_lookup_are_the_block_that_events_and_headers_have(start: Any) -> None:
+    cache = await start()
+    await store(cache.stub, typed(), answer("Hel", "lo"))
+    call = cache.stub.Lookup(cache_pb2.LookupRequest(request=typed()))
+    hit = cachestatus.hit_of((await call).answer)
+    assert hit.entry
+    assert hit.saved_money > 0
+    assert cachestatus.named("exact", hit).items() <= dict(await call.trailing_metadata()).items()
+    call = cache.stub.Lookup(cache_pb2.LookupRequest(request=typed("other")))
+    await call
+    told = dict(await call.trailing_metadata())
+    assert told["x-streamway-cache"] == "miss"
+    assert "x-streamway-cache-entry" not in told
 
 
 async def test_an_exchange_answers_each_call_and_a_bad_one_fails_alone(start: Any) -> None:

@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc.aio
+import pytest
 from redis.asyncio import Redis
 
 from services.cache.app import CacheApp
 from services.cache.settings import CacheSettings
+from streamway import cachestatus
 from streamway.config import SharedSettings
 from streamway.errors import from_status
 from streamway.rpc import MeshServer, MountedService
@@ -136,6 +138,9 @@ async def test_an_answer_is_stored_after_its_end_and_the_same_question_gets_it_a
         call = made.stub.Generate(router_pb2.GenerateRequest(request=cold()), metadata=made.metadata)
         relayed = [event async for response in call for event in response.events]
         assert [event.position for event in relayed] == [1, 2, 3, 5, 6, 7]
+        block = cachestatus.named("exact", relayed[0].accepted.cache_hit)
+        assert block.items() <= dict(await call.trailing_metadata()).items(), "trailers say what the events say"
+        assert float(block["x-streamway-cache-saved-money"]) == pytest.approx(3 * 0.05e-6 + 4 * 0.20e-6)
 
         look = router_pb2.GetGenerationRequest(generation=second)
         for _ in range(1000):

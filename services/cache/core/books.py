@@ -61,10 +61,12 @@ class Books:
         return self._tenants.get(tenant)
 
     def replied(self, tenant: str, response: cache_pb2.LookupResponse) -> None:
-        """A lookup came to its end."""
+        """A lookup came to its end; notes in an answer what it saved."""
         level = _LEVELS.get(response.outcome)
         if level is not None:
-            self._credit(tenant, level, self.worth(response.answer))
+            worth = self.worth(response.answer)
+            response.answer.saved_money = worth.money
+            self._credit(tenant, level, worth)
 
     def audited(self, tenant: str, entry: str) -> None:
         """An entry would have answered; a worker does it all the same."""

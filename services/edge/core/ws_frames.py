@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from services.edge.core import cache_hits, rate_limits
+from services.edge.core import rate_limits
 from services.edge.core.commands import Live
+from streamway import cachestatus
 from streamway.errors import StreamwayError, from_status
 from streamway.journal.cursor import Cursor
 from streamway.v1 import common_pb2
@@ -175,7 +176,7 @@ class GenerationJson:
             model=accepted.model,
             session=accepted.session,
             cache=accepted.cache,
-            cache_hit=cache_hits.of_event(accepted),
+            cache_hit=cachestatus.of_event(accepted),
             attached_to=accepted.attached_to or None,
             follows=accepted.follows or None,
             lowered_priority=accepted.lowered_priority if accepted.HasField("lowered_priority") else None,
@@ -193,7 +194,7 @@ class GenerationJson:
             worker=event.started.worker or None,
             queued_ms=event.started.queued_ms,
             cache=event.started.cache or None,
-            cache_hit=cache_hits.of_event(event.started),
+            cache_hit=cachestatus.of_event(event.started),
         )
 
     def piece(self, event: common_pb2.Event, token: common_pb2.Token) -> bytes:

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from services.edge.core import cache_hits, kept_context, openai_request, rate_limits
+from services.edge.core import kept_context, openai_request, rate_limits
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.core.openai_request import ChatBody
@@ -30,6 +30,7 @@ from services.edge.io.http_errors import answer_response
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
+from streamway import cachestatus
 from streamway.affinity import session_key
 from streamway.errors import GoingAway
 from streamway.runtime.ids import new_generation_id
@@ -154,7 +155,7 @@ def _head(caller: Caller, generation: Generation, accepted: common_pb2.Accepted 
     if accepted is not None:
         if accepted.worker:
             headers["x-streamway-worker"] = accepted.worker
-        headers |= cache_hits.of_accepted(accepted)
+        headers |= cachestatus.of_accepted(accepted)
         if accepted.HasField("lowered_priority"):
             headers["x-streamway-priority"] = str(accepted.lowered_priority)
         headers |= rate_limits.of_accepted(accepted)

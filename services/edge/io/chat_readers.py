@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from services.edge.core import cache_hits, openai_chunks
+from services.edge.core import openai_chunks
 from services.edge.core.openai_chunks import ChunkEncoder
 from services.edge.core.openai_completion import CompletionBuilder
 from services.edge.io.outbox import Outbox
+from streamway import cachestatus
 from streamway.errors import StreamwayError, TakeoverUnsupported, from_status
 from streamway.v1 import common_pb2
 
@@ -28,12 +29,12 @@ class AnswerReader:
         elif kind == "accepted":
             self.accepted = _copy(event.accepted)
         elif kind == "started" and self.accepted is not None:
-            cache_hits.begun(self.accepted, event.started)
+            cachestatus.begun(self.accepted, event.started)
         elif self.result.done():
             return
         elif kind == "finished":
             if self.accepted is not None:
-                cache_hits.spoken(self.accepted)
+                cachestatus.spoken(self.accepted)
             self.result.set_result(self._builder.result(event))
         elif kind == "error":
             self.result.set_exception(from_status(event.error.status))
@@ -68,7 +69,7 @@ class StreamReader:
         if self._failed is not None:
             raise self._failed
         if self.accepted is not None and self._spoken.done():
-            cache_hits.spoken(self.accepted)
+            cachestatus.spoken(self.accepted)
 
     def send_to(self, outbox: Outbox) -> None:
         """From now on events are written, first those that were kept."""
@@ -87,7 +88,7 @@ class StreamReader:
             self.accepted = _copy(event.accepted)
             settle(self._accepted)
         elif kind == "started" and self.accepted is not None:
-            cache_hits.begun(self.accepted, event.started)
+            cachestatus.begun(self.accepted, event.started)
         elif kind == "finished":
             self._put(self._encoder.finished(event))
             self._end()

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from services.edge.core import cache_hits, kept_context, responses_request
+from services.edge.core import kept_context, responses_request
 from services.edge.core.responses_events import ResponseEvents
 from services.edge.core.responses_request import Message, ResponsesBody
 from services.edge.core.responses_state import ResponseState, generation_of, response_id
@@ -33,6 +33,7 @@ from services.edge.io.responses_reader import ResponseReader
 from services.edge.io.responses_store import ResponseStore, StoredResponse
 from services.edge.io.restores import Restorable, Restores
 from services.edge.settings import EdgeSettings
+from streamway import cachestatus
 from streamway.affinity import session_key
 from streamway.errors import (
     EventsExpired,
@@ -269,7 +270,7 @@ def _head(caller: Caller, reading: Reading) -> dict[str, str]:
         "traceparent": caller.context.traceparent,
         "x-streamway-worker": reader.told.worker,
         RESTORE_ID: reading.restore_id,
-        **cache_hits.of_accepted(reader.told),
+        **cachestatus.of_accepted(reader.told),
     }
     return {name: value for name, value in told.items() if value} | ({} if reading.resumed else reader.rate_limits)
 

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from services.edge.core import cache_hits, rate_limits
+from services.edge.core import rate_limits
 from services.edge.core.responses_events import PING, ResponseEvents
 from services.edge.core.responses_state import ResponseState
 from services.edge.io.outbox import Outbox
+from streamway import cachestatus
 from streamway.errors import EventsExpired, StreamwayError, from_status
 from streamway.v1 import common_pb2
 
@@ -49,7 +50,7 @@ class ResponseReader:
     def told(self) -> common_pb2.Accepted:
         """What is known now of who answers; empty before `accepted`."""
         if self.state.spoken:
-            cache_hits.spoken(self._told)
+            cachestatus.spoken(self._told)
         return self._told
 
     async def status(self, hold_s: float, most_s: float, *, resumed: bool) -> None:
@@ -113,7 +114,7 @@ class ResponseReader:
             self._told.CopyFrom(event.accepted)
             self.rate_limits = rate_limits.of_accepted(event.accepted)
         elif kind == "started":
-            cache_hits.begun(self._told, event.started)
+            cachestatus.begun(self._told, event.started)
         self._put(self._events.event(event, kind))
         if kind == "accepted":
             _settle(self.accepted)

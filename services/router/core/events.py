@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamway.cachestatus import hit_of
 from streamway.errors import StreamwayError, to_status
 from streamway.journal.entries import Entry, Kind, encode_events
 from streamway.v1 import cache_pb2, common_pb2
@@ -84,20 +85,15 @@ def replay(
     `level` is "exact", "folded" or "semantic".
     """
     taken = accepted(request, route="cache", cache=level, durability=durability, allowance=allowance)
-    taken.accepted.cache_hit.CopyFrom(_hit(answer))
+    taken.accepted.cache_hit.CopyFrom(hit_of(answer))
     began = common_pb2.Event(generation=request.generation, position=2, started=common_pb2.Started())
     return [taken, began, *_pieces(request.generation, answer, 2)]
 
 
 def overtaking(answer: cache_pb2.CachedAnswer, level: str, start: int) -> list[common_pb2.Event]:
     """A stored answer in the place of what a worker has not begun to say: `started`, at `start`, tells where it comes from."""
-    began = common_pb2.Started(cache=level, cache_hit=_hit(answer))
+    began = common_pb2.Started(cache=level, cache_hit=hit_of(answer))
     return [common_pb2.Event(position=start, started=began), *_pieces("", answer, start)]
-
-
-def _hit(answer: cache_pb2.CachedAnswer) -> common_pb2.CacheHit:
-    saved = answer.usage.prompt_tokens + answer.usage.completion_tokens
-    return common_pb2.CacheHit(entry=answer.entry, similarity=answer.similarity, age_s=answer.age_s, saved_tokens=saved)
 
 
 def _pieces(generation: str, answer: cache_pb2.CachedAnswer, position: int) -> list[common_pb2.Event]:

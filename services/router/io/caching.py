@@ -12,10 +12,11 @@ from services.router.io.beside import Beside
 from services.router.io.journal import Journal
 from services.router.io.records import Records
 from services.router.metrics import RouterMetrics
+from streamway.cachestatus import state_of
 from streamway.errors import NotCached, NoWorkers, QueueFull, StoreUnavailable
 from streamway.tenancy import SemanticLookup
 from streamway.v1 import cache_pb2, common_pb2
-from streamway.v1.cache_pb2 import CacheOutcome, LookupLevel
+from streamway.v1.cache_pb2 import LookupLevel
 
 _HITS: Final = ("exact", "folded", "semantic")
 
@@ -116,14 +117,4 @@ def _state(found: cache_pb2.LookupResponse | None) -> str:
     """What `Accepted.cache` says."""
     if found is None:
         return "unavailable"
-    match found.outcome:
-        case CacheOutcome.CACHE_OUTCOME_HIT_EXACT:
-            return "exact"
-        case CacheOutcome.CACHE_OUTCOME_HIT_FOLDED:
-            return "folded"
-        case CacheOutcome.CACHE_OUTCOME_HIT_SEMANTIC:
-            return "semantic"
-        case CacheOutcome.CACHE_OUTCOME_MISS:
-            return "miss"
-        case _:
-            return "off"
+    return state_of(found.outcome)
