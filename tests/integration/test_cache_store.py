@@ -229,6 +229,35 @@ async def test_h6_what_was_learned_of_a_tenant_outlives_the_process(valkey: Redi
         assert await after.outcome(asks("How do I reset my password?")) == EXACT
 
 
+async def test_h6_the_ledger_and_the_counters_of_a_tenant_outlive_the_process_and_other_caches_know_them(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    async def told(cache_: Cache) -> tuple[Any, ...]:
+        stats = await cache_.stub.Stats(cache_pb2.StatsRequest(tenant=TENANT))
+        exact = next(line for line in stats.savings.lines if line.name == "exact")
+        return stats.hits, stats.misses, exact.count, exact.tokens, exact.money
+
+    async with cache(valkey_server.url) as before:
+        await before.put(typed("1"), "x")
+        assert await before.outcome(typed("2")) == MISS
+        for _ in range(3):
+            assert await before.outcome(typed("1")) == EXACT
+        known = await told(before)
+        assert known[:3] == (3, 1, 3)
+    assert 0 < await valkey.pttl(keys.cache_book(TENANT)) <= 30 * 86_400_000
+    async with cache(valkey_server.url) as after, cache(valkey_server.url, node="b") as other:
+        assert await told(after) == known
+        assert await told(other) == known
+        assert await after.outcome(typed("1")) == EXACT
+        now = await told(after)
+        assert now[2] == 4
+        assert after.app._stored is not None
+        await after.app._stored.settle(10)
+        await eventually(lambda: told(other), now)
+        # Metrics are those of a process.
+        assert after.app._books.total.count("exact") == 1
+
+
 async def test_another_encoder_makes_its_own_vectors_of_what_is_stored(start: Any, valkey: Redis) -> None:
     first = await start(encoder="auto", node="a", **QUIET)
     entry = await first.put(asks("How do I reset my password?"), "Click.")

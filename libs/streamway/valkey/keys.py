@@ -186,6 +186,11 @@ def cache_standing(tenant: str) -> str:
     return f"sw:cachestanding:{{{tenant}}}"
 
 
+def cache_book(tenant: str) -> str:
+    """String: what a tenant's cache has saved and cost, and what was looked up."""
+    return f"sw:cachebook:{{{tenant}}}"
+
+
 def cache_tenants() -> str:
     """Sorted set of the tenants that have something in the cache, by the Unix millisecond until which."""
     return "sw:cache-tenants"

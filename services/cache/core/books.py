@@ -21,9 +21,10 @@ _LEVELS: Final[dict[cache_pb2.CacheOutcome.ValueType, Credit]] = {
 
 
 class TenantBook:
-    """One tenant's."""
+    """One tenant's. `adopted`: what was kept of it before this process is in it, or there was nothing."""
 
     def __init__(self, switch: Switch) -> None:
+        self.adopted = False
         self.switch = switch
         self.account = Account(switch.posted)
         self.history = History()
@@ -49,8 +50,16 @@ class Books:
         self._terms = terms
         self._enforced = enforced
         self._tenants: Recent[str, TenantBook] = Recent(_MOST_TENANTS)
+        # Tenants in whose book something was written since it was saved.
+        self.changed: set[str] = set()
 
     def of(self, tenant: str) -> TenantBook:
+        """A tenant's, to write in."""
+        if len(self.changed) < _MOST_TENANTS:
+            self.changed.add(tenant)
+        return self.entry(tenant)
+
+    def entry(self, tenant: str) -> TenantBook:
         """A tenant's; an empty one for one that was never here."""
         return self._tenants.get(tenant) or self._tenants.put(
             tenant, TenantBook(Switch(self._terms, enforced=self._enforced))

@@ -17,7 +17,7 @@ _MOST_TENANTS: Final = 4096
 
 @dataclass(slots=True)
 class Counters:
-    """What happened since the start."""
+    """What happened: in all since the start, of a tenant since it is known."""
 
     hits: int = 0
     folded_hits: int = 0
@@ -47,6 +47,8 @@ class ExactCache:
         self._now = clock
         self._total = Counters()
         self._tenants: dict[str, Counters] = {}
+        # Tenants of whom something was counted since it was saved.
+        self.changed: set[str] = set()
 
     @property
     def limits(self) -> Limits:
@@ -156,12 +158,19 @@ class ExactCache:
 
     def count(self, tenant: str, what: str) -> None:
         """Adds one to a counter of `Counters`, in the sum and for the tenant."""
+        for each in (self._total, self.counters(tenant)):
+            setattr(each, what, getattr(each, what) + 1)
+        if tenant in self._tenants:
+            self.changed.add(tenant)
+
+    def counters(self, tenant: str) -> Counters:
+        """Those of a tenant; nobody's, where there are too many."""
         counters = self._tenants.get(tenant)
-        if counters is None and len(self._tenants) < _MOST_TENANTS:
-            counters = self._tenants[tenant] = Counters()
-        for each in (self._total, counters):
-            if each is not None:
-                setattr(each, what, getattr(each, what) + 1)
+        if counters is None:
+            counters = Counters()
+            if len(self._tenants) < _MOST_TENANTS:
+                self._tenants[tenant] = counters
+        return counters
 
 
 def text_of(events: Iterable[common_pb2.Event]) -> str:

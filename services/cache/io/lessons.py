@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +13,7 @@ from services.cache.core.records import Change, Damaged
 from services.cache.core.semantic.saved import adopt_standing, pack_standing
 from services.cache.core.semantic.standing import Standing
 from services.cache.io.keeper import Keeper
+from services.cache.io.ledgers import LIVES_MS, Ledgers
 from services.cache.io.likeness import Likeness
 from services.cache.io.shelf import Shelf
 from streamway.runtime.clock import Clock
@@ -22,18 +24,19 @@ _log = structlog.get_logger("cache")
 _ROUND_S: Final = 0.5
 # Comparisons are worth a moment's loss; that an answer was wrong is not.
 _ROUNDS_BETWEEN: Final = 30
-# A tenant that asks nothing for so long begins anew.
-_LIVES_MS: Final = 30 * 24 * 3600 * 1000
 
 
 class Lessons:
-    """Saves each tenant of whom something was learned, once in fifteen seconds; after a wrong answer at once.
+    """Saves each tenant of whom something was learned, and its ledger, once in fifteen seconds; after a wrong answer at once.
 
     `likeness` gives the semantic level, None without one. The last one that saves is right: routers send a tenant to one cache.
     """
 
-    def __init__(self, likeness: Callable[[], Likeness | None], shelf: Shelf, keeper: Keeper, clock: Clock) -> None:
+    def __init__(
+        self, likeness: Callable[[], Likeness | None], ledgers: Ledgers, shelf: Shelf, keeper: Keeper, clock: Clock
+    ) -> None:
         self._likeness = likeness
+        self._ledgers = ledgers
         self._shelf = shelf
         self._keeper = keeper
         self._clock = clock
@@ -49,17 +52,17 @@ class Lessons:
     async def save(self, *, all_: bool) -> None:
         """Saves what is urgent, or all. What cannot be saved is tried again."""
         likeness = self._likeness()
-        if likeness is None:
-            return
-        for tenant, standing in likeness.standings.unsaved():
-            if all_ or standing.urgent:
-                try:
+        with contextlib.suppress(LinkLost, StoreRefused):
+            for tenant, standing in likeness.standings.unsaved() if likeness is not None else ():
+                if likeness is not None and (all_ or standing.urgent):
                     await self._save(tenant, standing, likeness.encoding.name)
-                except (LinkLost, StoreRefused):
-                    return
+            if all_:
+                for tenant in await self._ledgers.save():
+                    self._keeper.tell(Change("learned", tenant))
 
     async def learned(self, tenant: str) -> None:
         """Another cache, or an earlier life, has saved what is known of a tenant. Raises LinkLost and StoreRefused."""
+        await self._ledgers.read(tenant)
         likeness = self._likeness()
         if likeness is None:
             return
@@ -84,7 +87,7 @@ class Lessons:
         value = pack_standing(standing, encoder)
         standing.unsaved = standing.urgent = False
         try:
-            await self._shelf.put_standing(tenant, value, int(self._clock.unix() * 1000), _LIVES_MS)
+            await self._shelf.put_standing(tenant, value, int(self._clock.unix() * 1000), LIVES_MS)
         except (LinkLost, StoreRefused):
             standing.unsaved = standing.urgent = True
             raise

@@ -203,6 +203,17 @@ class Shelf:
         found: bytes | None = await self.session().call("GET", keys.cache_standing(tenant))
         return found
 
+    async def put_book(self, tenant: str, value: bytes, now_ms: int, lives_ms: int) -> None:
+        """Keeps what is told of a tenant."""
+        session = self.session()
+        await session.call("SET", keys.cache_book(tenant), value, "PX", lives_ms)
+        session.send(("ZADD", keys.cache_tenants(), "GT", now_ms + lives_ms, tenant), _ignore)
+
+    async def book(self, tenant: str) -> bytes | None:
+        """What is told of a tenant."""
+        found: bytes | None = await self.session().call("GET", keys.cache_book(tenant))
+        return found
+
     async def tell(self, record: bytes) -> None:
         """Adds to the change stream."""
         await _TELL.call(self.session(), keys.cache_changes(), _MOST_CHANGES, record)

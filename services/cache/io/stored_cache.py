@@ -12,6 +12,7 @@ from services.cache.core.store import ExactCache
 from services.cache.io.answers import Answers
 from services.cache.io.follower import Follower
 from services.cache.io.keeper import Keeper, Tally
+from services.cache.io.ledgers import Ledgers
 from services.cache.io.lessons import Lessons
 from services.cache.io.persistence import Persistence, StoreOptions
 from services.cache.io.shelf import Shelf
@@ -51,7 +52,8 @@ class StoredCache:
         persistence = Persistence(cache, shelf, self._keeper, clock, options, tally, answers)
         answers.persistence = persistence
         self._answers = answers
-        self._lessons = Lessons(lambda: answers.likeness, shelf, self._keeper, clock)
+        ledgers = Ledgers(answers.books, cache, shelf, clock)
+        self._lessons = Lessons(lambda: answers.likeness, ledgers, shelf, self._keeper, clock)
         if answers.likeness is not None:
             answers.likeness.tell = self._keeper.tell
         self._follower = Follower(self._blocking, shelf, persistence, cache, clock, origin, self._lessons)

@@ -11,6 +11,7 @@ Questions that come while it is off are answered by the other levels or by a wor
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,6 +56,21 @@ class Switch:
             self._questions[-1] += money
         else:
             self._questions.append(money)
+
+    def kept(self) -> tuple[State, int, int, int, list[float]]:
+        """For `take`: state, questions asked, pause, questions left, and the money of each of the window."""
+        return self.state, self._asked, self._pause, self._left, list(self._questions)
+
+    def take(
+        self, state: State, asked: int, pause: int, left: int, questions: Iterable[float], *, also_own: bool
+    ) -> None:
+        """Goes on where another one was; with `also_own` what was asked here came behind that."""
+        own = [*self._questions] if also_own else []
+        self.state, self._left = state, left
+        self._asked = asked + (self._asked if also_own else 0)
+        self._pause = max(self._terms.pause, min(pause, self._terms.most_pause))
+        self._questions.clear()
+        self._questions.extend([*questions, *own])
 
     def ask(self) -> bool:
         """A question comes: whether the semantic level looks at it. Judges what the window before it came to."""
