@@ -9,11 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from playwright.async_api import Page, expect
 
 from streamway.auth import hash_key
+from tests.support.browser import browser_page
 from tests.support.mesh import MeshProcesses
 
-_TENANTS = ("acme", "bolt", "crow", "loud")
+_TENANTS = ("acme", "bolt", "crow", "loud", "page")
 _MOST = 4
 _ASKED, _AGAIN = "How do I descale a kettle?", "How can I descale a kettle?"
 
@@ -137,3 +139,41 @@ async def test_too_much_feedback_is_refused_with_when_to_come_back_and_bad_bodie
                 break
         assert (status, told["error"]["code"]) == (429, "too_much_feedback")
         assert 1 <= int(after) <= 60 / _MOST
+
+
+async def _asked_anew(page: Page, text: str) -> str:
+    """What the facts under the answer say, in a new conversation."""
+    await page.get_by_role("button", name="New chat").click()
+    await page.get_by_label("Your question").fill(text)
+    await page.keyboard.press("Enter")
+    answer = page.locator(".turn.assistant").last
+    await expect(answer).to_have_attribute("data-state", "done", timeout=20_000)
+    return await answer.locator(".facts").inner_text()
+
+
+async def test_h6_a_thumb_under_an_answer_from_the_cache_takes_it_out_of_the_cache(keyed_mesh: MeshProcesses) -> None:
+    async with browser_page() as page:
+        await page.add_init_script(
+            "sessionStorage.setItem('streamway.key', 'key of page');"
+            "sessionStorage.setItem('streamway.settings', JSON.stringify({cache: true}));"
+        )
+        await page.goto(keyed_mesh.edge_url)
+        await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=20_000)
+        wrong = page.get_by_role("button", name="This earlier answer is wrong")
+        assert "miss" in await _asked_anew(page, _ASKED)
+        await expect(wrong).to_have_count(0)
+        for _ in range(100):  # what is stored is off the path: it may take a moment
+            if "exact" in await _asked_anew(page, _ASKED):
+                break
+        await expect(wrong).to_be_visible()
+
+        # By keyboard: the one thumb, then the other.
+        await page.get_by_role("button", name="This earlier answer is right").focus()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".opinion").get_by_role("status")).to_contain_text("not be given", timeout=20_000)
+        await expect(wrong).to_have_attribute("aria-pressed", "true")
+        await expect(wrong).to_be_focused()
+        await page.reload()
+        await expect(wrong).to_have_attribute("aria-pressed", "true")
+        assert "miss" in await _asked_anew(page, _ASKED), "nobody gets it again"

@@ -1,5 +1,6 @@
 // The console: one conversation with one model, kept in this tab across a reload, also in the middle of an answer.
 
+import { opinion } from "./feedback.js";
 import { render } from "./markup.js";
 import { StreamwayClient, randomId } from "./streamway.js";
 
@@ -41,7 +42,7 @@ function fresh() {
   return { session: randomId(), turns: [] };
 }
 
-// A turn is { role, text } and for an answer also { state, facts, error, saved }; state is live, done, stopped or failed.
+// A turn is { role, text } and for an answer also { state, facts, error, saved, opinion }; state is live, done, stopped or failed.
 // `saved` is what streamway.js needs to go on with a live one after a reload.
 function restored() {
   try {
@@ -133,9 +134,11 @@ function take(turn, event, clock) {
   if (event.type === "accepted") {
     Object.assign(facts, { worker: event.worker, cache: event.cache, queue: event.queue_position, model: event.model });
     facts.durable = event.durability !== "off";
+    facts.entry = event.cache_hit?.entry;
   } else if (event.type === "started" || event.type === "taken_over") {
     facts.worker = event.worker;
     facts.queue = 0;
+    if (event.cache) Object.assign(facts, { cache: event.cache, entry: event.cache_hit?.entry });
     if (event.type === "taken_over") {
       facts.takenFrom = event.from_worker;
       announce("Another worker goes on with the answer.");
@@ -179,7 +182,16 @@ function show(index) {
   const facts = make("p", "facts");
   const trouble = make("div", "trouble");
   item.append(body);
-  if (turn.role === "assistant") item.append(facts, trouble);
+  const thumbs = opinion({
+    entry: () => (turn.state === "done" ? turn.facts.entry : ""),
+    said: () => turn.opinion,
+    note: (kind) => {
+      turn.opinion = kind;
+      keep();
+    },
+    key: () => $("key").value.trim(),
+  });
+  if (turn.role === "assistant") item.append(facts, thumbs.element, trouble);
   log.append(item);
 
   let drawn = false;
@@ -192,6 +204,7 @@ function show(index) {
     else body.replaceChildren(render(turn.text));
     if (turn.role === "assistant") {
       facts.replaceChildren(...factsOf(turn));
+      thumbs.update();
       trouble.replaceChildren(...troubleOf(turn, index));
     }
     if (stay) scrollToEnd();
