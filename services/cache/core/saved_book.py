@@ -14,11 +14,11 @@ from msgspec import Meta
 
 from services.cache.core.books import TenantBook
 from services.cache.core.records import Damaged, sealed, unsealed
-from services.cache.core.savings import CREDITS, DEBITS, Amount
+from services.cache.core.savings import CREDITS, DEBITS, Amount, Credit, Debit
 from services.cache.core.semantic.switch import State
 from services.cache.core.store import Counters
 
-_NAMES: Final = (*CREDITS, *DEBITS)
+_NAMES: Final[tuple[Credit | Debit, ...]] = (*CREDITS, *DEBITS)
 _Count = Annotated[int, Meta(ge=0)]
 
 
@@ -40,7 +40,7 @@ _saved = msgspec.msgpack.Decoder(SavedBook)
 
 def pack_book(book: TenantBook, counters: Counters) -> bytes:
     """For `unpack_book`."""
-    lines = {}
+    lines: dict[str, tuple[int, float, float, int]] = {}
     for name in _NAMES:
         amount = book.account.amount(name)
         if count := book.account.count(name):
@@ -64,13 +64,13 @@ def unpack_book(value: bytes) -> SavedBook:
 
 def adopt_book(book: TenantBook, counters: Counters, saved: SavedBook) -> None:
     """Puts what was saved in the place of what there is; the first time in front of it, since that came after the start."""
-    lines = {}
+    lines: dict[str, tuple[Amount, int]] = {}
     for name in _NAMES:
         tokens, money, seconds, count = saved.lines.get(name, (0, 0.0, 0.0, 0))
         own, own_count = (Amount(), 0) if book.adopted else (book.account.amount(name), book.account.count(name))
         lines[name] = (Amount(tokens, money, seconds) + own, count + own_count)
-    for name, before in zip(Counters.__slots__, saved.counters, strict=True):
-        setattr(counters, name, before + (0 if book.adopted else getattr(counters, name)))
+    for counted, before in zip(Counters.__slots__, saved.counters, strict=True):
+        setattr(counters, counted, before + (0 if book.adopted else getattr(counters, counted)))
     questions = array("f", saved.questions)
     book.switch.take(saved.state, saved.asked, saved.pause, saved.left, questions, also_own=not book.adopted)
     book.account.restore(lines)
