@@ -19,7 +19,7 @@ TESTS_AT_ONCE ?= 3
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run test lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up down clean
+.PHONY: help setup model gen run test soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up down clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -85,6 +85,9 @@ ci: lint format types imports proto-lint proto-breaking docs-check test ## exact
 
 test: setup model ## all tests; needs no root. ARGS="tests/unit -k name"; one after the other: TESTS_AT_ONCE=0
 	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+soak: setup ## behaviours that ask for minutes, for as long as they ask: ten minutes each. ARGS="-k h5"
+	@SOAK=1 $(BIN)/python -m pytest --timeout 0 -m soak $(ARGS)
 
 lint: setup ## ruff
 	@$(BIN)/ruff check .

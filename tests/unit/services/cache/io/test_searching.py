@@ -15,8 +15,10 @@ from services.cache.core.semantic.partitions import Partitions
 from services.cache.io.search_thread import SearchThread
 from services.cache.io.searching import AT_ONCE, Searching
 from streamway.runtime.tasks import TaskScope
+from tests.support.soak import lasting, rounds
 
 DIMS = 16
+TEN_MINUTES_S = 600.0
 
 
 def unit(seed: int) -> np.ndarray:
@@ -87,6 +89,7 @@ def _fails(*_: object) -> None:
     raise RuntimeError("out of something")
 
 
+@pytest.mark.soak
 async def test_h5_searching_while_entries_come_and_go_is_clean(searching: Searching) -> None:
     """What is there throughout is found, and nothing that was not there at the end of the search."""
     filled(searching, AT_ONCE + 1000)
@@ -94,7 +97,7 @@ async def test_h5_searching_while_entries_come_and_go_is_clean(searching: Search
     partitions, gone = searching.partitions, set[str]()
 
     async def change() -> None:
-        for turn in range(3000):
+        for turn in rounds(3000, TEN_MINUTES_S):
             if len(gone) < 400 and draw.random() < 0.6:
                 # Those below 500 stay.
                 victim = f"p{draw.randrange(500, AT_ONCE + 1000)}"
@@ -124,6 +127,7 @@ async def test_h5_searching_while_entries_come_and_go_is_clean(searching: Search
     assert len(partitions) > AT_ONCE
 
 
+@pytest.mark.soak
 def test_h5_eight_threads_search_add_remove_and_sweep() -> None:
     """Changes are the event loop's, one at a time; the searches of eight threads read meanwhile what is written."""
     partitions, loop = Partitions(), threading.Lock()
@@ -133,7 +137,7 @@ def test_h5_eight_threads_search_add_remove_and_sweep() -> None:
     partition = partitions.partition(b"p")
     assert partition is not None
     problems: list[BaseException] = []
-    until = time.monotonic() + 3
+    until = time.monotonic() + lasting(3, TEN_MINUTES_S)
 
     def change(draw: random.Random) -> None:
         seed = draw.randrange(200, 6000)

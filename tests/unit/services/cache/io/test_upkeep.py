@@ -20,8 +20,10 @@ from services.cache.io.search_thread import SearchThread
 from services.cache.io.searching import AT_ONCE, Searching
 from services.cache.io.upkeep import Upkeep
 from streamway.runtime.tasks import TaskScope
+from tests.support.soak import rounds
 
 DIMS = 16
+TEN_MINUTES_S = 600.0
 FLAT_MOST = AT_ONCE + 100
 MANY = FLAT_MOST + 400
 ROOM = 1024**3
@@ -196,6 +198,7 @@ async def test_rows_that_nobody_needs_go_when_nobody_searches(world: World) -> N
     assert await world.nearest(8900) == "p8900"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", [Kind.HNSW, Kind.IVF_PQ])
 async def test_h5_searching_an_index_while_entries_come_and_go_is_clean(world: World, kind: Kind) -> None:
     world.keep(IndexLimits(FLAT_MOST, 10**6, ROOM if kind is Kind.HNSW else 0))
@@ -205,7 +208,7 @@ async def test_h5_searching_an_index_while_entries_come_and_go_is_clean(world: W
 
     async def change() -> None:
         # Enough for a quarter of tombstones: it is built anew meanwhile.
-        for turn in range(2500):
+        for turn in rounds(2500, TEN_MINUTES_S):
             seed = draw.randrange(500, MANY)
             if seed in gone:
                 world.add(seed, seed + 1)
