@@ -347,6 +347,11 @@ class Adapter:
             "streamway_kv_used_ratio", "Share of the KV cache in use.", lambda: self._monitor.load.kv_used or 0
         )
         metrics.gauge(
+            "streamway_engine_put_aside",
+            "Sequences that the engine has taken the KV away from in the middle, as it counts them.",
+            lambda: self._monitor.load.put_aside,
+        )
+        metrics.gauge(
             "streamway_kv_full", "1 while the KV cache is too full for another prefill.", lambda: self._monitor.kv_full
         )
         metrics.gauge("streamway_engine_healthy", "1 while the engine answers.", lambda: self._monitor.healthy)

@@ -42,11 +42,15 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """How busy an engine says it is. `kv_used` (0 … 1) is None where it does not tell."""
+    """How busy an engine says it is. `kv_used` (0 … 1) is None where it does not tell.
+
+    `put_aside`: how many sequences it has taken the KV away from in mid-answer since it was started; 0: or it does not tell.
+    """
 
     running: int
     waiting: int
     kv_used: float | None = None
+    put_aside: int = 0
 
 
 class EngineSink(Protocol):

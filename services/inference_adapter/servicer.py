@@ -115,6 +115,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             prefill_ms=self._pace.prefill_ms,
             slot_ms=self._pace.slot_ms,
             kv_full=self._monitor.kv_full,
+            put_aside=load.put_aside,
             memory_pressed=self._memory.pressed,
             limit=window.slots,
             running_lanes=window.running_lanes,

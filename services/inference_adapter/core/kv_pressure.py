@@ -5,7 +5,8 @@
     0.87 ......|............|..\\_______________  below: released at once
     pressed          ████████████
 
-One that begins with the cache full makes the engine put others aside, whose prompts it computes again later.
+One that begins with the cache full makes the engine put others aside, whose prompts it computes again later. An engine that
+says that it has done so need not be full for ten seconds: it is pressed at once.
 """
 
 from __future__ import annotations
@@ -22,14 +23,19 @@ class KVPressure:
         self._since: float | None = None
         self.pressed = False
 
-    def look(self, used: float | None, now: float) -> bool:
-        """Takes a reading; True when `pressed` is another than before. None: the engine does not tell, and nothing is held up."""
+    def look(self, used: float | None, now: float, put_aside: int = 0) -> bool:
+        """Takes a reading; True when `pressed` is another than before. None: the engine does not tell, and nothing is held up.
+
+        `put_aside`: sequences that the engine has put aside since the last reading.
+        """
         before, share = self.pressed, used or 0.0
         if self._mark >= 1 or share < self._mark:
             self._since = None
         elif self._since is None:
             self._since = now
-        if before:
+        if put_aside and self._mark < 1:
+            self.pressed = True
+        elif before:
             self.pressed = share >= self._release
         else:
             self.pressed = self._since is not None and now - self._since >= self._hold_s

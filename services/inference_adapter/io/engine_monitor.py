@@ -47,6 +47,7 @@ class EngineMonitor:
         self._answers = True
         self._rests_until = 0.0
         self._told = True
+        self._put_aside: int | None = None
         self.load = EngineLoad(0, 0)
 
     @property
@@ -97,6 +98,12 @@ class EngineMonitor:
         if not answers:
             return
         used = self._gpu_used() if self.load.kv_used is None else self.load.kv_used
-        if self._kv.look(used, self._clock.monotonic()):
-            _log.warning("kv_pressure", pressed=self.kv_full, used=used)
+        put_aside = self._newly_put_aside()
+        if self._kv.look(used, self._clock.monotonic(), put_aside):
+            _log.warning("kv_pressure", pressed=self.kv_full, used=used, put_aside=put_aside)
             self._on_kv_full(self.kv_full)
+
+    def _newly_put_aside(self) -> int:
+        """Sequences put aside since the last look. An engine that was started anew counts from 0 again."""
+        before, self._put_aside = self._put_aside, self.load.put_aside
+        return max(0, self.load.put_aside - before) if before is not None else 0

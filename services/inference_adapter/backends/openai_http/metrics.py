@@ -48,5 +48,6 @@ def read(text: bytes) -> EngineLoad | None:
     for one in (one for profile in PROFILES for one in profile.metrics):
         if one.running in sums and (not one.kv_used or one.kv_used in highest):
             kv_used = min(1.0, max(0.0, highest[one.kv_used])) if one.kv_used else None
-            return EngineLoad(int(sums[one.running]), int(sums.get(one.waiting, 0)), kv_used)
+            put_aside = int(sums.get(one.put_aside, 0))
+            return EngineLoad(int(sums[one.running]), int(sums.get(one.waiting, 0)), kv_used, put_aside)
     return None

@@ -17,13 +17,15 @@ from streamway.models.abilities import Ability
 class MetricNames:
     """Gauges of an engine's metrics page. `kv_used`: a share, 0 … 1; "": it has none.
 
-    `kv_blocks` is a sample whose labels `num_gpu_blocks` and `block_size` tell the size of the KV cache; "": there is none.
+    `kv_blocks` is a sample whose labels `num_gpu_blocks` and `block_size` tell the size of the KV cache, `put_aside` counts the
+    sequences that had to wait in the middle since their KV was needed for others; "": there is none.
     """
 
     running: str
     waiting: str
     kv_used: str = ""
     kv_blocks: str = ""
+    put_aside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ VLLM: Final = Profile(
             "vllm:num_requests_waiting",
             "vllm:kv_cache_usage_perc",
             "vllm:cache_config_info",
+            "vllm:num_preemptions_total",
         ),
         # Older ones.
         MetricNames("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:gpu_cache_usage_perc"),

@@ -14,8 +14,10 @@ vllm:num_requests_running{engine="1",model_name="m"} 2.0
 vllm:num_requests_waiting{engine="0",model_name="m"} 7.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.5
+vllm:num_preemptions_total{engine="0",model_name="m"} 4.0
+vllm:num_preemptions_created{engine="0",model_name="m"} 1.7e9
 """
-    assert read(page) == EngineLoad(5, 7, 0.5)
+    assert read(page) == EngineLoad(5, 7, 0.5, 4)
 
 
 def test_llamacpp_tells_no_kv_use() -> None:

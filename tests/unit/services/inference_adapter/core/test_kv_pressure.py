@@ -37,6 +37,18 @@ def test_an_engine_that_does_not_tell_is_not_held_up(used: float | None) -> None
     assert not pressure.pressed
 
 
+def test_an_engine_that_puts_sequences_aside_is_pressed_at_once() -> None:
+    pressure = KVPressure(0.92, 0.87, 10)
+    assert not pressure.look(0.9, 0)
+    assert pressure.look(0.9, 1, put_aside=1)
+    assert pressure.pressed
+    assert not pressure.look(0.9, 2)
+    assert pressure.pressed
+    assert pressure.look(0.5, 3)
+    assert not pressure.pressed
+    assert not KVPressure(1.0, 0.87, 0).look(1.0, 0, put_aside=5), "never means never"
+
+
 def test_at_a_mark_of_one_it_is_never_pressed() -> None:
     pressure = KVPressure(1.0, 0.87, 0)
     assert not pressure.look(1.0, 0)

@@ -34,3 +34,26 @@ async def test_an_engine_that_does_not_tell_is_judged_by_its_gpu(
     await monitor.check()
     assert monitor.kv_full is full
     assert told == ([True] if full else [])
+
+
+async def test_sequences_that_were_put_aside_hold_prefill_up_once() -> None:
+    loads = iter(
+        [EngineLoad(0, 0, 0.5, 7), EngineLoad(0, 0, 0.5, 9), EngineLoad(0, 0, 0.5, 9), EngineLoad(0, 0, 0.5, 1)]
+    )
+
+    class Counting:
+        async def load(self) -> EngineLoad:
+            return next(loads)
+
+    told: list[bool] = []
+    engine: Any = Counting()
+    monitor = EngineMonitor(engine, KVPressure(0.92, 0.87, 10), SystemClock(), 1, 1, lambda _: None, told.append)
+    await monitor.check()
+    assert not monitor.kv_full, "what was before the first look is none of ours"
+    await monitor.check()
+    assert monitor.kv_full
+    await monitor.check()
+    assert not monitor.kv_full
+    await monitor.check()
+    assert not monitor.kv_full, "an engine that was started anew counts from 0"
+    assert told == [True, False]
