@@ -78,6 +78,9 @@ class MetronomeEngine:
     async def load(self) -> EngineLoad:
         return EngineLoad(len(self.calls), 0)
 
+    async def park(self) -> None:
+        """Nothing of it can be used elsewhere."""
+
     async def failed(self) -> None:
         await asyncio.Event().wait()
 

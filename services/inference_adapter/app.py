@@ -140,8 +140,11 @@ class Adapter:
         await self._server.serving(False)
         await self._registration.tell()
         _log.info("draining", running=self._worker.window.running, queued=self._worker.window.waiting)
+        # Now, since the sessions' next turns go elsewhere at once; and again what has ended since.
+        await self._backend.park()
         drain = Drain(self._worker, self._lane_loop, self._directory, self._clock)
         await drain.wait(self._settings.drain_notice_s, self._settings.drain_grace_s)
+        await self._backend.park()
         await drain.give_up()
 
     async def close(self) -> None:
@@ -296,6 +299,7 @@ class Adapter:
             metrics,
             kv_used=lambda: self._monitor.load.kv_used,
             mesh_generations=routers.generations,
+            memory_pressed=lambda: self._memory.share >= settings.memory_limit_mark,
         )
         limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
         self._servicer = InferenceServicer(
@@ -310,6 +314,7 @@ class Adapter:
             self._tenants,
             self._memory,
             self._direct_quota,
+            concurrency,
         )
         self._server = MeshServer(
             settings.host,

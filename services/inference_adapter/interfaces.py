@@ -28,7 +28,7 @@ class EngineInfo:
     """What an engine is. `slots` is how many generations it runs side by side; `pid` 0: not started by us.
 
     `elastic`: nobody has said how many, so `slots` is a guess; it takes more and orders them by itself. `capabilities`: what it
-    can do, as far as that is known.
+    can do, as far as that is known. `why`: it has fewer slots than were asked for; "": it has not.
     """
 
     kind: str
@@ -38,6 +38,7 @@ class EngineInfo:
     pid: int = 0
     elastic: bool = False
     capabilities: Capabilities = UNKNOWN
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,14 @@ class EngineLoad:
     """How busy an engine says it is. `kv_used` (0 … 1) is None where it does not tell.
 
     `put_aside`: how many sequences it has taken the KV away from in mid-answer since it was started; 0: or it does not tell.
+    `asleep`: it has given its memory back and loads its model again with the next call.
     """
 
     running: int
     waiting: int
     kv_used: float | None = None
     put_aside: int = 0
+    asleep: bool = False
 
 
 class EngineSink(Protocol):
@@ -130,6 +133,11 @@ class Backend(Protocol):
 
     async def load(self) -> EngineLoad:
         """How busy the engine is. Raises EngineFailed when it does not answer: the worker then reports unhealthy."""
+        ...
+
+    async def park(self) -> None:
+        """The worker drains, or has nothing to do: what another engine can use of this one's KV is left where it finds it. Never
+        raises; may be called again."""
         ...
 
     async def failed(self) -> None:

@@ -54,7 +54,7 @@ class AdapterMetrics:
         )
         self.limit_moves = Counter(
             "streamway_concurrency_moves",
-            "Changes of the concurrency limit, by direction and reason: first_token, cpu, room.",
+            "Changes of the concurrency limit, by direction and reason: first_token, cpu, memory, room.",
             ["direction", "reason"],
             registry=registry,
         )

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from services.inference_adapter.core.capabilities import Capabilities
+from services.inference_adapter.core.concurrency import Concurrency
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.taking import class_of, rank_of
 from services.inference_adapter.interfaces import Backend
@@ -50,6 +51,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         tenants: TenancyWatch,
         memory: MemoryWatch,
         quota: DirectQuota,
+        concurrency: Concurrency,
     ) -> None:
         self._name = name
         self._worker = worker
@@ -62,6 +64,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._tenants = tenants
         self._memory = memory
         self._quota = quota
+        self._concurrency = concurrency
         self.draining = False
 
     def Attach(  # noqa: N802
@@ -95,7 +98,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def GetLoad(self, request: inference_pb2.GetLoadRequest, context: Any) -> inference_pb2.GetLoadResponse:  # noqa: N802
         info, window, load = self._backend.info(), self._worker.window, self._monitor.load
-        engine = inference_pb2.Engine(kind=info.kind, healthy=self._monitor.healthy)
+        engine = inference_pb2.Engine(kind=info.kind, healthy=self._monitor.healthy, asleep=load.asleep)
         engine.capabilities.CopyFrom(_told(info.capabilities))
         if caller().mesh:
             engine.address, engine.pid = info.address, info.pid
@@ -120,6 +123,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             limit=window.slots,
             running_lanes=window.running_lanes,
             preload_depth=window.preload.value,
+            slots_why=info.why,
+            limit_why=self._concurrency.why,
         )
 
     async def _checked(

@@ -75,6 +75,9 @@ class AdapterSettings(ServiceSettings):
     slots: int = _engine_option("slots")
     context_tokens: int = _engine_option("context_tokens")
     threads: int = _engine_option("threads")
+    slot_folder: Path | None = _engine_option("slot_folder")
+    slot_folder_bytes: int = _engine_option("slot_folder_bytes")
+    idle_unload_s: float = _engine_option("idle_unload_s")
     connect_timeout_s: float = _engine_option("connect_timeout_s")
     health_timeout_s: float = _engine_option("health_timeout_s")
     start_timeout_s: float = _engine_option("start_timeout_s")
@@ -164,6 +167,13 @@ class AdapterSettings(ServiceSettings):
         gt=0,
         le=1,
         description="Share of the memory's limit in use from which bulk work is left in its lanes; looked at each 5 s. 1: never.",
+    )
+    memory_limit_mark: float = Field(
+        default=0.92,
+        gt=0,
+        le=1,
+        description="Share of the memory's limit in use from which, at each look, the engine gets one generation fewer at a "
+        "time; below it one more again. 1: never.",
     )
     kv_mark: float = Field(
         default=0.92,

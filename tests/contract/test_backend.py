@@ -17,7 +17,7 @@ import pytest
 from benchmarks.simulated_engine import EngineServer
 from scripts.install_model import model_path
 from services.inference_adapter.backends.factory import make_backend
-from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.backends.options import BackendOptions, EngineKind
 from services.inference_adapter.interfaces import Backend
 from streamway.errors import ContextLengthExceeded, EngineFailed, EngineOverloaded, EngineRejected, Malformed
 from streamway.journal import ChoiceSoFar
@@ -26,6 +26,7 @@ from streamway.runtime.process import StartError
 from streamway.simulation.settings import SimulationSettings
 from streamway.v1 import common_pb2
 from tests.support.engines import Piece, RecordingSink
+from tests.support.gguf_file import gguf
 
 SIMULATION = SimulationSettings(slots=4, context_tokens=4096, decode_base_ms=2.0)
 
@@ -445,26 +446,38 @@ async def test_llamacpp_says_what_is_wrong_with_a_model_file(tmp_path: Path) -> 
         await backend.close()
 
 
-async def test_llamacpp_says_that_a_model_file_is_incomplete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["llamacpp", "llamacpp_inside"])
+async def test_a_model_file_that_is_cut_short_stops_the_start(tmp_path: Path, kind: EngineKind) -> None:
     whole = _llamacpp_options().model_path
     assert whole is not None
     path = tmp_path / "cut.gguf"
     with whole.open("rb") as file:
         path.write_bytes(file.read(3_000_000))
-    backend = make_backend(BackendOptions(kind="llamacpp", model_path=path), "w-1")
-    with pytest.raises(StartError, match="incomplete"):
+    backend = make_backend(BackendOptions(kind=kind, model_path=path), "w-1")
+    with pytest.raises(
+        StartError, match=r"cut\.gguf cannot be used: it has .* bytes of .*: it is cut short; download it"
+    ):
         await backend.start()
     await backend.close()
 
 
-async def test_llamacpp_inside_says_that_a_model_file_is_incomplete_and_goes_on(tmp_path: Path) -> None:
-    options = _llamacpp_options().model_copy(update={"kind": "llamacpp_inside"})
-    assert options.model_path is not None
-    path = tmp_path / "cut.gguf"
-    with options.model_path.open("rb") as file:
-        path.write_bytes(file.read(3_000_000))
-    backend = make_backend(options.model_copy(update={"model_path": path}), "w-1")
-    with pytest.raises(StartError, match="complete GGUF file"):
+async def test_a_model_file_of_several_parts_must_have_them_all(tmp_path: Path) -> None:
+    path = tmp_path / "m-00001-of-00002.gguf"
+    path.write_bytes(gguf({"general.architecture": "llama"}))
+    backend = make_backend(BackendOptions(kind="llamacpp", model_path=path), "w-1")
+    with pytest.raises(StartError, match=r"no model file .*m-00002-of-00002\.gguf"):
+        await backend.start()
+    await backend.close()
+
+
+@pytest.mark.parametrize("kind", ["llamacpp", "llamacpp_inside"])
+async def test_what_llamacpp_cannot_load_stops_the_start(tmp_path: Path, kind: EngineKind) -> None:
+    """A whole file, and no model in it."""
+    _llamacpp_options()
+    path = tmp_path / "empty.gguf"
+    path.write_bytes(gguf({"general.architecture": "llama"}))
+    backend = make_backend(BackendOptions(kind=kind, model_path=path), "w-1")
+    with pytest.raises(StartError, match=r"cannot load .*empty\.gguf"):
         await backend.start()
     await backend.close()
 

@@ -82,6 +82,9 @@ class ScriptedEngine:
             raise EngineFailed("scripted", "it was told to be broken")
         return EngineLoad(0, 0, self.kv_used)
 
+    async def park(self) -> None:
+        """Nothing of it can be used elsewhere."""
+
     async def failed(self) -> None:
         await self.died.wait()
 

@@ -38,6 +38,8 @@ class MemoryWatch:
         self._now = now
         self._followers: list[Callable[[], None]] = []
         self.soon = False
+        # In use of the limit as of the last look, 0 … 1; of all levels the fullest.
+        self.share = 0.0
         self._used: Gauge | None = None
         self._left: Gauge | None = None
         if registry is not None:
@@ -65,6 +67,7 @@ class MemoryWatch:
     def look(self) -> None:
         """Looks once."""
         memory = self._read()
+        self.share = memory.share
         if self._watermark.look(memory.used, memory.limit):
             _log.warning("memory_pressure", pressed=self.pressed, used_bytes=memory.used, limit_bytes=memory.limit)
         self._trend.add(self._now(), memory.used)

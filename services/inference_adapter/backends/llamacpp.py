@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,9 @@ import msgspec
 import structlog
 
 from services.inference_adapter.backends.llamacpp_inside import Inside
+from services.inference_adapter.backends.llamacpp_plan import LlamaPlan, plan_for
 from services.inference_adapter.backends.llamacpp_process import LlamaProcess
+from services.inference_adapter.backends.llamacpp_slots import SlotFiles, SlotKeeper
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
 from services.inference_adapter.backends.openai_http.body import OurFields, build
 from services.inference_adapter.backends.options import BackendOptions
@@ -22,18 +25,21 @@ from services.inference_adapter.interfaces import EngineCall, EngineInfo, Engine
 from streamway.errors import EngineFailed, StreamwayError
 from streamway.journal.answer import ChoiceSoFar
 from streamway.runtime.process import StartError
+from streamway.runtime.threads import in_thread
 from streamway.v1 import common_pb2
 
 # Asking for /slots makes the server produce a result, and while results keep coming it does not look for cancels.
 SLOTS_INTERVAL_S: Final = 2.0
-DEFAULT_SLOTS: Final = 4
-DEFAULT_CONTEXT_TOKENS: Final = 4096
-# Inside, its progress in prefill is what a cancel rides on.
-_PROGRESS: Final = OurFields({"return_progress": True}, "", "")
+# Slots of a server that was started by somebody else and does not tell.
+_UNTOLD_SLOTS: Final = 4
+# Files of slots that nobody has come back for.
+_FILES_TTL_S: Final = 3600.0
+_INSIDE: Final = "llamacpp_inside"
 _log = structlog.get_logger("adapter")
 
 
 class _Slot(msgspec.Struct):
+    id: int = 0
     n_ctx: int = 0
     n_prompt_tokens: int = 0
     is_processing: bool = False
@@ -42,6 +48,7 @@ class _Slot(msgspec.Struct):
 class _Props(msgspec.Struct):
     total_slots: int = 0
     default_generation_settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    is_sleeping: bool = False
 
 
 class LlamaCppBackend:
@@ -54,11 +61,14 @@ class LlamaCppBackend:
         self._worker = worker
         self._process: LlamaProcess | Inside | None = None
         self._inside: Inside | None = None
-        if options.kind == "llamacpp_inside":
-            self._process = self._inside = Inside(_started_options(options), worker)
-        elif not options.url:
-            self._process = LlamaProcess(_started_options(options))
-        if self._process is not None:
+        self._plan: LlamaPlan | None = None
+        self._keeper: SlotKeeper | None = None
+        if not options.url or options.kind == _INSIDE:
+            options = _started_options(options)
+            if options.kind == _INSIDE:
+                self._process = self._inside = Inside(options, worker)
+            else:
+                self._process = LlamaProcess(options)
             options = options.model_copy(
                 update={"url": self._process.url, "model_name": options.model_name or _name_of(options.model_path)}
             )
@@ -70,11 +80,18 @@ class LlamaCppBackend:
         self._info: EngineInfo | None = None
         self._kv_used: float | None = None
         self._slots_asked = float("-inf")
+        self._worked_at = 0.0
+        self._asleep = False
 
     async def start(self) -> None:
         """Starts the server, or finds it. Raises StartError with one line that says what to do."""
         if self._process is not None:
-            await self._process.start(self._options.model_name)
+            self._plan = await in_thread(lambda: plan_for(self._options))
+            if self._plan.why:
+                _log.warning("fewer_slots", why=self._plan.why)
+            self._keeper = self._make_keeper(self._plan)
+            await self._process.start(self._options.model_name, self._plan)
+        self._worked_at = time.monotonic()
         try:
             await self._http.start()
             self._info = await self._describe()
@@ -92,6 +109,13 @@ class LlamaCppBackend:
             context_tokens=self._info.models[0].context_tokens,
         )
 
+    def _make_keeper(self, plan: LlamaPlan) -> SlotKeeper:
+        files = None
+        if folder := plan.shape.slot_folder:
+            files = SlotFiles(Path(folder), plan.model.fingerprint, self._options.slot_folder_bytes, _FILES_TTL_S)
+            files.open()
+        return SlotKeeper(plan.shape.slots, self._http.post, files)
+
     async def _describe(self) -> EngineInfo:
         found = self._http.info()
         try:
@@ -99,14 +123,17 @@ class LlamaCppBackend:
             props = msgspec.json.decode(body, type=_Props) if status == 200 else _Props()
         except (EngineFailed, msgspec.DecodeError):
             props = _Props()
-        context = self._options.context_tokens or props.default_generation_settings.get("n_ctx") or 0
+        told = self._plan.shape.context_tokens if self._plan else self._options.context_tokens
+        context = told or props.default_generation_settings.get("n_ctx") or 0
         models = tuple(
             EngineModel(model.name, context if isinstance(context, int) and context > 0 else model.context_tokens)
             for model in found.models
         )
-        slots = self._options.slots or props.total_slots or DEFAULT_SLOTS
-        pid = self._process.pid if self._process else 0
-        return EngineInfo(self._options.kind, found.address, models, slots, pid, capabilities=found.capabilities)
+        slots = self._plan.shape.slots if self._plan else self._options.slots or props.total_slots or _UNTOLD_SLOTS
+        pid, why = self._process.pid if self._process else 0, self._plan.why if self._plan else ""
+        return EngineInfo(
+            self._options.kind, found.address, models, slots, pid, capabilities=found.capabilities, why=why
+        )
 
     def info(self) -> EngineInfo:
         """What the engine is; valid after `start`."""
@@ -117,16 +144,42 @@ class LlamaCppBackend:
         self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
     ) -> EngineCall:
         """Starts one streamed chat completion; a last message of the assistant is what its server goes on with."""
-        if self._inside is None:
+        keeper = self._keeper
+        if keeper is None:
             return self._http.call(request, sink, so_far)
+        seat = keeper.take(request, choices_of(request))
+
+        def over() -> None:
+            keeper.leave(seat)
+            self._worked_at = time.monotonic()
+
+        def begin() -> EngineCall:
+            # -1: it chooses. A client does not: it would wait for another's slot.
+            fields = {"id_slot": -1 if seat.slot is None else seat.slot}
+            if self._inside is None:
+                return self._http.call(request, sink, so_far, fields=fields, on_over=over)
+            return self._call_inside(self._inside, request, sink, so_far, fields, over)
+
+        return keeper.restoring(seat, begin) if seat.why == "restored" else begin()
+
+    def _call_inside(
+        self,
+        inside: Inside,
+        request: common_pb2.GenerationRequest,
+        sink: EngineSink,
+        so_far: ChoiceSoFar | None,
+        fields: dict[str, int],
+        over: Callable[[], None],
+    ) -> EngineCall:
+        # Its progress in prefill is what a cancel rides on.
+        ours = OurFields({**fields, "return_progress": True}, "", "")
         try:
-            body = build(request, request.model, so_far=so_far, ours=_PROGRESS)
+            body = build(request, request.model, so_far=so_far, ours=ours)
         except StreamwayError as problem:
-            call = self._inside.idle_call(sink)
+            call = inside.idle_call(sink, over)
             asyncio.get_running_loop().call_soon(call.fail, problem)
             return call
-        made = made_tokens(so_far) if so_far is not None else 0
-        return self._inside.call(sink, body, choices_of(request), made)
+        return inside.call(sink, body, choices_of(request), made_tokens(so_far) if so_far is not None else 0, over)
 
     async def load(self) -> EngineLoad:
         """Our own count of calls, and the KV use of /slots, asked for no more than every two seconds.
@@ -136,11 +189,36 @@ class LlamaCppBackend:
         status, _ = await self._http.get("/health")
         if status != 200:
             raise EngineFailed(self._worker, f"GET /health answered {status}")
-        if time.monotonic() - self._slots_asked >= SLOTS_INTERVAL_S:
-            self._slots_asked = time.monotonic()
-            await self._ask_slots()
         running = self._http.running if self._inside is None else len(self._inside.calls)
-        return EngineLoad(running, 0, self._kv_used)
+        if running or self._process is None:
+            if time.monotonic() - self._slots_asked >= SLOTS_INTERVAL_S:
+                self._slots_asked = time.monotonic()
+                await self._ask_slots()
+        else:
+            # Asking an engine of ours would only keep it awake.
+            self._kv_used = 0.0
+            await self._rest()
+        return EngineLoad(running, 0, self._kv_used, asleep=self._asleep)
+
+    async def _rest(self) -> None:
+        """Nobody works: its KV is saved after half of the time until it gives its memory back, and it is seen that it has."""
+        sleep_s, keeper = self._options.idle_unload_s, self._keeper
+        idle_s = time.monotonic() - self._worked_at
+        if not sleep_s or keeper is None or idle_s < sleep_s / 2:
+            self._asleep = False
+        elif not self._asleep:
+            status, body = await self._http.get("/props")
+            self._asleep = status == 200 and msgspec.json.decode(body, type=_Props).is_sleeping
+            if self._asleep:
+                _log.info("engine_asleep", idle_s=round(idle_s))
+                keeper.slots.forget()
+            else:
+                await keeper.park()
+
+    async def park(self) -> None:
+        """Leaves the KV of its sessions in the slot folder."""
+        if self._keeper is not None and not self._asleep:
+            await self._keeper.park()
 
     async def _ask_slots(self) -> None:
         try:
@@ -148,6 +226,8 @@ class LlamaCppBackend:
             slots = msgspec.json.decode(body, type=list[_Slot]) if status == 200 else []
         except (EngineFailed, msgspec.DecodeError):
             return  # busy in a long prefill, or closed to us: the last known value stands
+        if self._keeper is not None:
+            self._keeper.slots.observe(frozenset(slot.id for slot in slots if slot.is_processing))
         room = sum(slot.n_ctx for slot in slots)
         self._kv_used = (
             min(1.0, sum(slot.n_prompt_tokens for slot in slots if slot.is_processing) / room) if room else None
@@ -162,6 +242,8 @@ class LlamaCppBackend:
 
     async def close(self) -> None:
         """Aborts every call; ends the server that was started here."""
+        if self._keeper is not None:
+            await self._keeper.close()
         await self._http.close()
         if self._process is not None:
             await self._process.close()
@@ -171,13 +253,7 @@ def _started_options(options: BackendOptions) -> BackendOptions:
     path = options.model_path
     if path is None:
         raise StartError("llama.cpp needs a model: set model_path to a GGUF file, or url to a running llama.cpp server")
-    return options.model_copy(
-        update={
-            "model_path": path.expanduser().absolute(),
-            "slots": options.slots or DEFAULT_SLOTS,
-            "context_tokens": options.context_tokens or DEFAULT_CONTEXT_TOKENS,
-        }
-    )
+    return options.model_copy(update={"model_path": path.expanduser().absolute()})
 
 
 def _name_of(path: Path | None) -> str:

@@ -12,17 +12,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import sys
 from typing import Any, Final
 
+from services.inference_adapter.core.fitting import PREFILL_BATCH, Shape
+
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-# Tokens computed at once in prefill. llama.cpp looks for a cancel only between batches: with its default of 2,048 a cancel
-# in prefill takes seconds on a CPU, with 128 it takes 0.06–0.2 s.
-PREFILL_BATCH: Final = 128
-# Memory for the KV of conversations that lost their slot; llama.cpp's default of 8,192 MiB is more than many machines spare.
-PROMPT_CACHE_MIB: Final = 1024
 
 
 def die_with_parent(parent: int) -> None:
@@ -33,20 +31,22 @@ def die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def configure(native: Any, *, model: str, name: str, socket: str, slots: int, context_tokens: int, threads: int) -> Any:
-    """How llama.cpp is started, whether it has a process of its own or not. `context_tokens` are those of one slot."""
+def configure(native: Any, *, model: str, name: str, socket: str, threads: int, shape: Shape) -> Any:
+    """How llama.cpp is started, whether it has a process of its own or not."""
     settings = native.CommonParams()
     settings.model.path = model
     settings.model_alias = {name}
     settings.hostnames = [socket]
     settings.ui = False
-    settings.n_parallel = slots
-    settings.n_threads_http = slots + 4  # one for each stream, and room for health checks beside them
-    settings.n_ctx = context_tokens * slots
-    settings.cache_ram_mib = PROMPT_CACHE_MIB
+    settings.n_parallel = shape.slots
+    settings.n_threads_http = shape.slots + 4  # one for each stream, and room for health checks beside them
+    settings.n_ctx = shape.context_tokens * shape.slots
+    settings.cache_ram_mib = shape.cache_mib
     settings.n_batch = settings.n_ubatch = PREFILL_BATCH
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
     settings.endpoint_metrics = settings.endpoint_slots = settings.endpoint_props = True
+    settings.slot_save_path = shape.slot_folder
+    settings.sleep_idle_seconds = shape.sleep_s or -1
     return settings
 
 
@@ -55,8 +55,7 @@ def main() -> None:
     words.add_argument("--model", required=True)
     words.add_argument("--name", required=True)
     words.add_argument("--socket", required=True)
-    words.add_argument("--slots", type=int, required=True)
-    words.add_argument("--context-tokens", type=int, required=True, help="of one slot")
+    words.add_argument("--shape", required=True, help="JSON")
     words.add_argument("--threads", type=int, required=True)
     words.add_argument("--parent", type=int, required=True)
     given = words.parse_args()
@@ -78,9 +77,8 @@ def main() -> None:
         model=given.model,
         name=given.name,
         socket=given.socket,
-        slots=given.slots,
-        context_tokens=given.context_tokens,
         threads=given.threads,
+        shape=Shape(**json.loads(given.shape)),
     )
     try:
         server = native.Server(settings)

@@ -21,6 +21,7 @@ import secrets
 import shutil
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,15 +29,12 @@ from typing import Any, Final
 import structlog
 
 from services.inference_adapter.backends.llamacpp_child import configure
-from services.inference_adapter.backends.llamacpp_process import (
-    FOLDER,
-    check_model_file,
-    compute_threads,
-    remove_left_folders,
-)
+from services.inference_adapter.backends.llamacpp_plan import LlamaPlan
+from services.inference_adapter.backends.llamacpp_process import FOLDER, compute_threads, remove_left_folders
 from services.inference_adapter.backends.openai_http import refusals
 from services.inference_adapter.backends.openai_http.chunks import BadChunk, ChunkReader, EngineSaid, counted
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.core.fitting import Shape
 from services.inference_adapter.interfaces import EngineSink
 from streamway.errors import EngineFailed, EngineRejected, StreamwayError
 from streamway.runtime.crew import Crew
@@ -50,7 +48,7 @@ _log = structlog.get_logger("adapter")
 
 
 class Inside:
-    """One llama.cpp in this process. `options` has model_path, slots and context_tokens set.
+    """One llama.cpp in this process. `options` has model_path set.
 
     Its server also listens on a unix socket in a private folder: for its health, its slots and its model list.
     """
@@ -61,8 +59,8 @@ class Inside:
         assert options.model_path is not None
         self._options, self._worker, self._model = options, worker, options.model_path
         self._folder = Path(tempfile.gettempdir()) / f"{FOLDER}{os.getpid()}-{secrets.token_hex(4)}"
-        self._crew = Crew(options.slots, "llamacpp")
-        self._free = options.slots
+        self._crew: Crew | None = None
+        self._slots = self._free = 0
         self._queue: deque[InsideCall] = deque()
         self._heard: Handover[tuple[InsideCall, bytes | Exception | None]] | None = None
         self._server: Any = None
@@ -72,16 +70,17 @@ class Inside:
     def url(self) -> str:
         return f"unix:{self._folder / 'engine.sock'}"
 
-    async def start(self, name: str) -> None:
+    async def start(self, name: str, plan: LlamaPlan) -> None:
         """Loads the model; the loop stands still meanwhile, whichever thread does it. Raises StartError."""
         self._heard = Handover(asyncio.get_running_loop(), self._deliver)
-        size = check_model_file(self._model)
+        self._slots = self._free = plan.shape.slots
+        self._crew = Crew(self._slots, "llamacpp")
         remove_left_folders(self._folder.parent)
         self._folder.mkdir(mode=0o700)
-        _log.info("engine_loading", model=self._model.name, megabytes=size // 1_000_000)
-        self._server = await in_thread(lambda: self._load(name))
+        _log.info("engine_loading", model=self._model.name, megabytes=plan.model.bytes // 1_000_000)
+        self._server = await in_thread(lambda: self._load(name, plan.shape))
 
-    def _load(self, name: str) -> Any:
+    def _load(self, name: str, shape: Shape) -> Any:
         # OpenMP's threads spin while they wait, which gives gaps of seconds. Read when llama.cpp is loaded: before the import.
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         try:
@@ -94,9 +93,8 @@ class Inside:
             model=str(self._model),
             name=name,
             socket=self.url.removeprefix("unix:"),
-            slots=self._options.slots,
-            context_tokens=self._options.context_tokens,
             threads=self._options.threads or compute_threads(),
+            shape=shape,
         )
         settings.verbosity = 1  # errors: its log is our own standard error here
         try:
@@ -106,23 +104,27 @@ class Inside:
                 f"llama.cpp cannot load {self._model}: {problem}; is it a complete GGUF file, and is there memory for it?"
             ) from None
 
-    def call(self, sink: EngineSink, body: bytes, choices: int, made_tokens: int) -> InsideCall:
+    def call(
+        self, sink: EngineSink, body: bytes, choices: int, made_tokens: int, on_over: Callable[[], None]
+    ) -> InsideCall:
         """Begins one call, when as many slots are free as it has choices; whoever came first goes first."""
-        call = InsideCall(self, sink, body, min(choices, self._options.slots), made_tokens, self._worker)
+        slots = min(choices, self._slots)
+        call = InsideCall(self, sink, body, slots, made_tokens, self._worker, on_over)
         self.calls.add(call)
         self._queue.append(call)
         asyncio.get_running_loop().call_soon(self._begin_more)
         return call
 
-    def idle_call(self, sink: EngineSink) -> InsideCall:
+    def idle_call(self, sink: EngineSink, on_over: Callable[[], None]) -> InsideCall:
         """One that is never begun, for what can't be asked."""
-        return InsideCall(self, sink, b"", 0, 0, self._worker)
+        return InsideCall(self, sink, b"", 0, 0, self._worker, on_over)
 
     def _begin_more(self) -> None:
         while self._queue and (self._queue[0].over or self._queue[0].slots <= self._free):
             call = self._queue.popleft()
             if not call.over:
                 self._free -= call.slots
+                assert self._crew is not None
                 self._crew.take(partial(self._run, call))
 
     def _run(self, call: InsideCall) -> None:
@@ -159,7 +161,8 @@ class Inside:
             call.abort()
         self._queue.clear()
         server, self._server = self._server, None
-        if await in_thread(lambda: self._crew.end(STOP_GRACE_S)):
+        crew = self._crew
+        if crew is None or await in_thread(lambda: crew.end(STOP_GRACE_S)):
             del server
         else:
             # Its destructor would wait for them without an end.
@@ -172,11 +175,19 @@ _ABANDONED: Final[list[Any]] = []
 
 
 class InsideCall:
-    """One call. `slots`: how many it holds while it runs."""
+    """One call. `slots`: how many it holds while it runs; `on_over` is called once when it has ended, however it did."""
 
     def __init__(
-        self, inside: Inside, sink: EngineSink, body: bytes, slots: int, made_tokens: int, worker: str
+        self,
+        inside: Inside,
+        sink: EngineSink,
+        body: bytes,
+        slots: int,
+        made_tokens: int,
+        worker: str,
+        on_over: Callable[[], None],
     ) -> None:
+        self._on_over = on_over
         self._inside, self._sink, self._worker, self._made_tokens = inside, sink, worker, made_tokens
         self._reader = ChunkReader(sink)
         self._started = False
@@ -227,3 +238,4 @@ class InsideCall:
     def _finish(self) -> None:
         self.over = True
         self._inside.calls.discard(self)
+        self._on_over()

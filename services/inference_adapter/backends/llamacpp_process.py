@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -12,12 +13,15 @@ import sys
 import tempfile
 import time
 from collections import deque
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from services.inference_adapter.backends.llamacpp_plan import LlamaPlan
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.core.fitting import Shape
 from streamway.runtime.process import StartError
 from streamway.runtime.tasks import TaskScope
 
@@ -31,7 +35,7 @@ _log = structlog.get_logger("adapter")
 
 
 class LlamaProcess:
-    """One llama.cpp server on a unix socket in a private folder. `options` has model_path, slots and context_tokens set."""
+    """One llama.cpp server on a unix socket in a private folder. `options` has model_path set."""
 
     def __init__(self, options: BackendOptions) -> None:
         self._options = options
@@ -52,25 +56,24 @@ class LlamaProcess:
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 
-    async def start(self, name: str) -> None:
+    async def start(self, name: str, plan: LlamaPlan) -> None:
         """Starts the server and waits until the model is loaded. Raises StartError."""
         try:
-            size = check_model_file(self._model)
             remove_left_folders(self._folder.parent)
             self._folder.mkdir(mode=0o700)
-            await self._spawn(name)
-            await self._wait_ready(size)
+            await self._spawn(name, plan.shape)
+            await self._wait_ready(plan.model.bytes)
         except BaseException:
             await self.close()
             raise
 
-    async def _spawn(self, name: str) -> None:
+    async def _spawn(self, name: str, shape: Shape) -> None:
         threads = self._options.threads or compute_threads()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "services.inference_adapter.backends.llamacpp_child"),
             *("--model", str(self._model), "--name", name, "--socket", str(self._socket)),
-            *("--slots", str(self._options.slots), "--context-tokens", str(self._options.context_tokens)),
+            *("--shape", json.dumps(asdict(shape))),
             *("--threads", str(threads), "--parent", str(os.getpid())),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -170,21 +173,3 @@ def remove_left_folders(parent: Path) -> None:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 shutil.rmtree(path.parent, ignore_errors=True)
-
-
-def check_model_file(path: Path) -> int:
-    """Size in bytes of a file that looks like a model. Raises StartError."""
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-        size = path.stat().st_size
-    except FileNotFoundError:
-        raise StartError(
-            f"there is no model file {path}; "
-            "run `python scripts/install_model.py` for the small one, or give the path of a GGUF file"
-        ) from None
-    except OSError as problem:
-        raise StartError(f"cannot read the model file {path}: {problem.strerror}") from None
-    if magic != b"GGUF":
-        raise StartError(f"{path} is not a GGUF file; download it again or give another")
-    return size

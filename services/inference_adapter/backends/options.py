@@ -44,6 +44,21 @@ class BackendOptions(BaseModel):
         le=16 * 1024 * 1024,
         description="Longest context of one generation, in tokens. 0: what the engine says; 4,096 for a llama.cpp started here.",
     )
+    slot_folder: Path | None = Field(
+        default=None,
+        description="Folder in which a llama.cpp started here leaves the KV of its sessions when it drains or is idle, for this "
+        "worker's next engine or another worker with the same folder. It holds what was said. Empty: nothing is left.",
+    )
+    slot_folder_bytes: int = Field(
+        default=2 * 1024**3, ge=0, le=1024**4, description="Most bytes of KV in that folder; the oldest go first."
+    )
+    idle_unload_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=86_400,
+        description="Seconds without work after which a llama.cpp started here gives its memory back; the next request loads the "
+        "model again. 0: never.",
+    )
     threads: int = Field(
         default=0, ge=0, le=1024, description="Compute threads of a llama.cpp started here. 0: one for each core."
     )

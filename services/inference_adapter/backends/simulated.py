@@ -90,6 +90,9 @@ class SimulatedBackend:
         """The engine's own numbers."""
         return EngineLoad(self._engine.running, self._engine.waiting, self._engine.kv_used)
 
+    async def park(self) -> None:
+        """Nothing of it can be used elsewhere."""
+
     async def failed(self) -> None:
         """Never returns: it lives in this process."""
         await asyncio.Event().wait()

@@ -4,6 +4,7 @@ Every 5 s, over the last 30 s:
 
     first tokens late (P95), or CPU above 80 % and rising   ─┐ and
     more than 500 generations live, or above 80 % of the limit ─┴─► 5 fewer, not below the floor
+    the memory nearly full ───────────────────────────────────► 1 fewer, not below 1; 1 more when it is not any more
     first tokens quick (P95) and the load below 70 %         ─────► 10 more, not above the ceiling
 
 A first token counts from the engine call on. Counted from acceptance, the wait that a low limit makes would lower it further.
@@ -17,7 +18,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Why = Literal["first_token", "cpu", "room"]
+Why = Literal["first_token", "cpu", "memory", "room"]
 # P95: so many of the calls may be slower.
 _MAY_BE_SLOWER: Final = 0.05
 # Of fewer calls the slowest five percent say nothing.
@@ -89,11 +90,12 @@ class LimitRule(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a worker does not find in its own books. `cpu` is the share since the last look, `kv_used` None where it is unknown,
-    `mesh_generations` how many live at all routers, 0 where that is unknown."""
+    `mesh_generations` how many live at all routers, 0 where that is unknown, `memory_pressed` whether memory is nearly full."""
 
     cpu: float
     kv_used: float | None
     mesh_generations: int
+    memory_pressed: bool = False
 
 
 @dataclass(slots=True)
@@ -119,6 +121,10 @@ class Concurrency:
         self._least = min(rule.floor, slots)
         self._most = max(slots, rule.ceiling) if elastic else slots
         self.limit = slots
+        # What moved it last.
+        self.why: Why | Literal[""] = ""
+        # Of the slots so many are not used since memory was short.
+        self._withheld = 0
         self._past: deque[_Interval] = deque()
         self._current = _Interval()
         self._begun_at = now
@@ -140,11 +146,23 @@ class Concurrency:
 
     def look(self, around: Surroundings, now: float) -> Why | None:
         """Decides; a reason when the limit is another one now."""
+        why = self._decide(around, now)
+        self.why = why or self.why
+        return why
+
+    def _decide(self, around: Surroundings, now: float) -> Why | None:
         running = self._running / max(1, self._ticks)
         self._close(around.cpu, now)
+        if around.memory_pressed:
+            moved = self._set(max(1, self.limit - 1))
+            self._withheld += moved
+            return "memory" if moved else None
         why = self._too_much(running, around)
         if why is not None:
-            return why if self._set(max(self._least, self.limit - self._rule.step_down)) else None
+            return why if self._set(max(min(self._least, self.limit), self.limit - self._rule.step_down)) else None
+        if self._withheld:
+            self._withheld -= 1
+            return "memory" if self._set(min(self._most, self.limit + 1)) else None
         if self._has_room(running, around):
             return "room" if self._set(min(self._most, self.limit + self._rule.step_up)) else None
         return None

@@ -17,7 +17,8 @@ _log = structlog.get_logger("adapter")
 class Limiting:
     """Asks the rule, and has the window made as large as it says.
 
-    `kv_used` is the engine's (0 … 1, None: unknown), `mesh_generations` what lives at all routers (0: unknown).
+    `kv_used` is the engine's (0 … 1, None: unknown), `mesh_generations` what lives at all routers (0: unknown),
+    `memory_pressed` whether the memory is nearly full.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Limiting:
         *,
         kv_used: Callable[[], float | None],
         mesh_generations: Callable[[], int],
+        memory_pressed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._concurrency = concurrency
         self._worker = worker
@@ -36,13 +38,14 @@ class Limiting:
         self._metrics = metrics
         self._kv_used = kv_used
         self._mesh_generations = mesh_generations
+        self._memory_pressed = memory_pressed
 
     def tick(self, now: float) -> None:
         """Time has passed, in monotonic seconds."""
         concurrency, before = self._concurrency, self._concurrency.limit
         if not concurrency.tick(self._worker.window.running, now):
             return
-        around = Surroundings(self._cpu.share(), self._kv_used(), self._mesh_generations())
+        around = Surroundings(self._cpu.share(), self._kv_used(), self._mesh_generations(), self._memory_pressed())
         why = concurrency.look(around, now)
         if why is not None:
             self._metrics.limit_moves.labels("up" if concurrency.limit > before else "down", why).inc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -122,9 +123,16 @@ class OpenAIHTTPBackend:
         return self._info
 
     def call(
-        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+        self,
+        request: common_pb2.GenerationRequest,
+        sink: EngineSink,
+        so_far: ChoiceSoFar | None = None,
+        *,
+        fields: Mapping[str, int] | None = None,
+        on_over: Callable[[], None] | None = None,
     ) -> StreamCall:
-        """Starts one streamed chat completion."""
+        """Starts one streamed chat completion. `fields` stand in place of what a client gave for them; `on_over` is called once
+        when the call has ended, however it did."""
         model = self._engine_names.get(request.model, request.model)
         problem: StreamwayError | None = None
         message = b""
@@ -135,13 +143,19 @@ class OpenAIHTTPBackend:
                 keep_own_fields=self._options.pass_streamway_fields,
                 so_far=so_far,
                 continue_by=self._profile.continue_by,
-                ours=self._ours(request),
+                ours=self._ours(request, fields),
             )
             message = self._post(request, body)
         except StreamwayError as error:
             problem = error
         made = made_tokens(so_far) if so_far is not None else 0
-        call = StreamCall(self._pool, sink, message, self._worker, self._calls.discard, made)
+
+        def over(ended: StreamCall) -> None:
+            self._calls.discard(ended)
+            if on_over is not None:
+                on_over()
+
+        call = StreamCall(self._pool, sink, message, self._worker, over, made)
         self._calls.add(call)
         if problem is not None:
             asyncio.get_running_loop().call_soon(call.fail, problem)
@@ -149,11 +163,11 @@ class OpenAIHTTPBackend:
             call.begin(self._scope.spawn)
         return call
 
-    def _ours(self, request: common_pb2.GenerationRequest) -> OurFields:
+    def _ours(self, request: common_pb2.GenerationRequest, given: Mapping[str, int] | None) -> OurFields:
         can = self._info.capabilities.can if self._info is not None else frozenset()
         if not can & _OURS:
-            return NOTHING_OURS
-        fields = {}
+            return OurFields(given, "", "") if given else NOTHING_OURS
+        fields = dict(given or {})
         if self._profile.priority is not None and Ability.PRIORITY in can:
             name, sign = self._profile.priority
             fields[name] = sign * request.priority
@@ -187,6 +201,9 @@ class OpenAIHTTPBackend:
         """Calls of ours under way."""
         return len(self._calls)
 
+    async def park(self) -> None:
+        """Nothing of it can be used elsewhere."""
+
     async def failed(self) -> None:
         """Never returns: the engine is somebody else's process."""
         await asyncio.Event().wait()
@@ -210,8 +227,17 @@ class OpenAIHTTPBackend:
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Status and body of a small document. Raises EngineFailed."""
+        return await self._ask(
+            f"GET {path}", f"GET {self._address.prefix}{path} HTTP/1.1\r\n{self._headers}\r\n".encode("latin-1")
+        )
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """The same of a question with a JSON body."""
+        head = f"POST {self._address.prefix}{path} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
+        return await self._ask(f"POST {path}", f"{head}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body)
+
+    async def _ask(self, what: str, request: bytes) -> tuple[int, bytes]:
         document = Document(self._worker)
-        request = f"GET {self._address.prefix}{path} HTTP/1.1\r\n{self._headers}\r\n".encode("latin-1")
         connection = None
         try:
             async with asyncio.timeout(self._options.health_timeout_s):
@@ -221,9 +247,7 @@ class OpenAIHTTPBackend:
                 connection.send(document, request)
                 return await document.result
         except TimeoutError:
-            raise EngineFailed(
-                self._worker, f"no answer to GET {path} in {self._options.health_timeout_s:g} s"
-            ) from None
+            raise EngineFailed(self._worker, f"no answer to {what} in {self._options.health_timeout_s:g} s") from None
         except OSError as problem:
             raise EngineFailed(
                 self._worker, f"no connection to it: {problem.strerror or type(problem).__name__}"

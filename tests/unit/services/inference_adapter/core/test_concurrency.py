@@ -158,6 +158,25 @@ def test_an_engine_that_has_said_its_slots_never_gets_more_even_above_the_ceilin
     assert worker.limit == 1000
 
 
+def test_a_memory_that_is_nearly_full_takes_one_at_each_look_and_gives_them_back() -> None:
+    worker = Worker(slots=3)
+    assert (worker.concurrency.why, worker.limit) == ("", 3)
+    full = Surroundings(cpu=0.1, kv_used=0.1, mesh_generations=0, memory_pressed=True)
+    assert [worker.look([], full) for _ in range(3)] == ["memory", "memory", None]
+    assert (worker.limit, worker.concurrency.why) == (1, "memory")
+    assert [worker.look([], running=0) for _ in range(3)] == ["memory", "memory", None]
+    assert worker.limit == 3
+
+
+def test_late_first_tokens_raise_no_limit_that_memory_has_lowered() -> None:
+    worker = Worker(slots=3)
+    full = Surroundings(cpu=0.1, kv_used=0.1, mesh_generations=0, memory_pressed=True)
+    worker.look([], full)
+    worker.look([], full)
+    assert worker.look([500.0] * 20) != "first_token"
+    assert worker.limit <= 2
+
+
 def test_steps_of_zero_hold_it_still() -> None:
     worker = Worker(64, elastic=True, step_down=0, step_up=0)
     assert worker.look([250.0] * 20) is None
