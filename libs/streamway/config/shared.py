@@ -57,3 +57,17 @@ class SharedSettings(ServiceSettings):
         default=False,
         description="Record OpenTelemetry spans and export them by OTLP to the address in OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
+    traces_ratio: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        description="Share of the traces that begin in the mesh to be recorded; where a client sends a traceparent, its own "
+        "decision holds.",
+    )
+    recent_hops: int = Field(
+        default=2000,
+        ge=0,
+        le=1_000_000,
+        description="Rows about single generations that each process keeps for `streamway trace`, about 1 kB each; the oldest "
+        "go first.",
+    )

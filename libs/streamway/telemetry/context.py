@@ -15,7 +15,8 @@ class RequestContext:
     """What is true of one request on every hop.
 
     `trace_id` is 32 hex digits and lives from request to response; `span_id` (16 digits) is the current hop's; `sampled`
-    is the W3C flag. `model` is the model as resolved, empty until it is.
+    is the W3C flag. `model` is the model as resolved, empty until it is. `parent` is the sender's span; empty where the trace
+    begins at this hop.
     """
 
     trace_id: str
@@ -24,15 +25,21 @@ class RequestContext:
     generation: str = ""
     model: str = ""
     tenant: str = ""
+    parent: str = ""
 
     @property
     def traceparent(self) -> str:
         """W3C trace context for the next hop."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
+    @property
+    def sender(self) -> str:
+        """What the sender said of the trace; empty where it begins here."""
+        return f"00-{self.trace_id}-{self.parent}-{'01' if self.sampled else '00'}" if self.parent else ""
+
     def hop(self) -> RequestContext:
-        """The same trace with a new span id."""
-        return replace(self, span_id=secrets.token_hex(8))
+        """What this hop does as a part of it: the same trace, a new span inside this one."""
+        return replace(self, span_id=secrets.token_hex(8), parent=self.span_id)
 
 
 current: ContextVar[RequestContext | None] = ContextVar("streamway_request", default=None)
@@ -42,19 +49,27 @@ def begin(
     traceparent: str = "",
     span: str = "",
     *,
-    sampled: bool = False,
+    sampled: float = 0.0,
     generation: str = "",
     model: str = "",
     tenant: str = "",
 ) -> RequestContext:
     """A context that goes on with the sender's trace, or begins one when `traceparent` is absent or not W3C's.
 
-    `span` is this hop's id (16 hex digits) where a span is recorded for it; without one it is drawn. `sampled`: a trace that
-    begins here is to be recorded; the sender's says so itself.
+    `span` is this hop's id (16 hex digits) where it is known already; without one it is drawn. `sampled`: the share of the traces
+    that begin here, 0 … 1, to be recorded, decided by the id as OpenTelemetry's sampler does; the sender's says so itself.
     """
     match = _TRACEPARENT.fullmatch(traceparent)
+    parent = ""
     if match and set(match[1]) != {"0"} and set(match[2]) != {"0"}:
-        trace_id, sampled = match[1], bool(int(match[3], 16) & 1)
+        trace_id, parent, recorded = match[1], match[2], bool(int(match[3], 16) & 1)
     else:
         trace_id = secrets.token_hex(16)
-    return RequestContext(trace_id, span or secrets.token_hex(8), sampled, generation, model, tenant)
+        recorded = int(trace_id[16:], 16) < sampled * 2**64
+    return RequestContext(trace_id, span or secrets.token_hex(8), recorded, generation, model, tenant, parent)
+
+
+def recorded(traceparent: str) -> bool:
+    """Whether the trace of a sender is one that is recorded."""
+    match = _TRACEPARENT.fullmatch(traceparent)
+    return match is not None and bool(int(match[3], 16) & 1)

@@ -1,4 +1,4 @@
-"""The operations port: `/healthz`, `/readyz`, `/metrics`, on loopback unless configured otherwise."""
+"""The operations port: `/healthz`, `/readyz`, `/metrics`, `/debug/generations`, on loopback unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ from prometheus_client.exposition import choose_encoder
 
 from streamway.runtime.address import host_port
 from streamway.runtime.start import StartError
+from streamway.telemetry.hops import Hops
 
 # A scrape that runs while the process closes may take this long to end.
 _CLOSE_S: Final = 1.0
+_MOST_SHOWN: Final = 100
 
 
 class OperationsServer:
     """Serves the health and metrics of one process.
 
+    `hops` is what it shows of single generations: ids, times and names of the mesh, no texts.
     `ready` returns an empty string when the process takes work, otherwise what it waits for. `port` 0 takes a free one;
     `address` tells which after `start`.
     """
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, ready: Callable[[], str]) -> None:
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, ready: Callable[[], str], hops: Hops | None = None
+    ) -> None:
         self._host = host
         self._port = port
         self._registry = registry
         self._ready = ready
+        self._hops = hops or Hops("")
         self._runner: web.AppRunner | None = None
 
     @property
@@ -41,6 +47,8 @@ class OperationsServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/debug/generations", self._newest)
+        app.router.add_get("/debug/generations/{id}", self._generation)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE_S)
         await self._runner.setup()
         try:
@@ -68,3 +76,9 @@ class OperationsServer:
     async def _metrics(self, request: web.Request) -> web.Response:
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encoder(self._registry), headers={"Content-Type": content_type})
+
+    async def _newest(self, _: web.Request) -> web.Response:
+        return web.json_response({"hops": [hop.row() for hop in self._hops.newest(_MOST_SHOWN)]})
+
+    async def _generation(self, request: web.Request) -> web.Response:
+        return web.json_response({"hops": [hop.row() for hop in self._hops.of(request.match_info["id"])]})
