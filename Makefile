@@ -113,11 +113,13 @@ proto-lint: setup ## buf: style and comments of the contracts
 proto-breaking: setup ## buf: no contract is broken against BASE (default: origin/main)
 	@$(BIN)/python scripts/check_breaking.py $(BASE)
 
-docs: setup ## generates docs/configuration.md and docs/errors.md
+docs: setup ## generates docs/configuration.md, docs/errors.md and the dashboards in deploy/grafana
 	@$(BIN)/python scripts/generate_docs.py
+	@$(BIN)/python scripts/generate_dashboards.py
 
-docs-check: setup ## fails when those two are not what the code says
+docs-check: setup ## fails when one of them is not what the code says
 	@$(BIN)/python scripts/generate_docs.py --check
+	@$(BIN)/python scripts/generate_dashboards.py --check
 
 # --- upkeep ----------------------------------------------------------------------------------------------------------
 
