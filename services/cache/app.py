@@ -40,7 +40,7 @@ from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_secret_id
 from streamway.runtime.start import StartError
 from streamway.runtime.tasks import TaskScope
-from streamway.telemetry import tracing
+from streamway.telemetry.assembly import Telemetry
 from streamway.telemetry.operations import OperationsServer
 from streamway.v1 import cache_pb2_grpc
 from streamway.valkey.connection import Valkey, connect
@@ -74,7 +74,7 @@ class CacheApp:
         self._memory = MemoryWatch(settings.memory_watermark, registry)
         room = Yielding(settings.limit_bytes)
         self._memory.follow(lambda: self._cache.bound(room.look(self._memory.pressed)))
-        self._provider = tracing.configure("cache", shared.traces)
+        self._telemetry = Telemetry("cache", settings.node, shared, registry)
         self._books = Books(settings.prices, settings.pay_terms, self._cache.peek, enforced=settings.semantic_must_pay)
         self._answers = Answers(
             self._cache,
@@ -83,17 +83,19 @@ class CacheApp:
             self._books,
             clock.monotonic,
         )
-        servicer = CacheServicer(self._answers, CacheMetrics(registry, self._cache, self._answers), clock.monotonic)
+        servicer = CacheServicer(
+            self._answers, CacheMetrics(registry, self._cache, self._answers), clock.monotonic, self._telemetry.hops
+        )
         self._server = MeshServer(
             settings.host,
             settings.port,
             shared,
             [MountedService(_NAME, servicer, cache_pb2_grpc.add_CacheServiceServicer_to_server)],
-            telemetry=tracing.server_interceptors(self._provider),
+            telemetry=self._telemetry.interceptors(),
             tenants=self._tenants,
         )
         self._operations = OperationsServer(
-            settings.operations_host, settings.operations_port, registry, lambda: self._waiting
+            settings.operations_host, settings.operations_port, registry, lambda: self._waiting, self._telemetry.hops
         )
         self._waiting = "starting"
         self._search_thread = SearchThread()
@@ -129,6 +131,7 @@ class CacheApp:
             group.create_task(self._sweep(), name="sweep")
             group.create_task(self._tenants.run(), name="tenants")
             group.create_task(self._memory.run(), name="memory")
+            group.create_task(self._telemetry.run(), name="process")
             if self._stored is not None:
                 group.create_task(self._stored.failed(), name="store")
             if self._lease is not None:
@@ -154,8 +157,7 @@ class CacheApp:
             await self._encoder.close()
         if self._valkey is not None:
             await self._valkey.aclose()
-        if self._provider is not None:
-            self._provider.shutdown()
+        self._telemetry.close()
 
     async def _compare_with(self, encoder: Encoder) -> None:
         settings = self._settings

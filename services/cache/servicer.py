@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from services.cache.core.query import Query
@@ -16,6 +17,8 @@ from streamway.auth import Identity
 from streamway.errors import InvalidArgument, StreamwayError, to_status
 from streamway.rpc import caller
 from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.facts import Facts
+from streamway.telemetry.hops import Hop, Hops
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
 
 MOST_CALLS: Final = 1000
@@ -26,8 +29,9 @@ _PIECE: Final = 50
 class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
     """Serves one cache."""
 
-    def __init__(self, answers: Answers, metrics: CacheMetrics, clock: Callable[[], float]) -> None:
+    def __init__(self, answers: Answers, metrics: CacheMetrics, clock: Callable[[], float], hops: Hops) -> None:
         self._answers = answers
+        self._hops = hops
         self._metrics = metrics
         self._now = clock
 
@@ -42,7 +46,7 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
 
     async def Lookup(self, request: cache_pb2.LookupRequest, context: Any) -> cache_pb2.LookupResponse:  # noqa: N802
         found = self._lookup(caller(), request)
-        reply = await self._further(found, request.level) if isinstance(found, Query) else found
+        reply = await self._further(found, request) if isinstance(found, Query) else found
         context.set_trailing_metadata(tuple(_block(reply).items()))
         return reply
 
@@ -96,11 +100,13 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
             replies.end()
 
     async def _reply_alike(self, call: cache_pb2.ExchangeCall, query: Query, replies: Replies) -> None:
-        found = await self._further(query, call.lookup.level)
+        found = await self._further(query, call.lookup)
         replies.add(cache_pb2.ExchangeReply(id=call.id, lookup=found))
 
-    async def _further(self, query: Query, level: cache_pb2.LookupLevel.ValueType) -> cache_pb2.LookupResponse:
-        found = await self._answers.lookup_further(query, level)
+    async def _further(self, query: Query, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse:
+        with self._hop("cache.semantic", lookup.request) as hop:
+            found = await self._answers.lookup_further(query, lookup.level)
+            hop.tell(_told(found))
         self._answers.books.replied(query.tenant, found)
         return found
 
@@ -119,10 +125,22 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
 
     def _lookup(self, who: Identity, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse | Query:
         tenant = self._tenant(who, lookup.request)
-        found = self._answers.lookup_exact(tenant, lookup.request, lookup.level)
+        with self._hop("cache.keyed", lookup.request) as hop:
+            found = self._answers.lookup_exact(tenant, lookup.request, lookup.level)
+            if not isinstance(found, Query):
+                hop.tell(_told(found))
         if not isinstance(found, Query):
             self._answers.books.replied(tenant, found)
         return found
+
+    @contextmanager
+    def _hop(self, name: str, request: common_pb2.GenerationRequest) -> Iterator[Hop]:
+        context = self._hops.context(request.traceparent)
+        hop = self._hops.begin(name, context, request.generation, kind="server")
+        try:
+            yield hop
+        finally:
+            hop.end("answered")
 
     def _store(self, who: Identity, store: cache_pb2.StoreRequest) -> cache_pb2.StoreResponse:
         return self._answers.store(self._tenant(who, store.request), store.request, store.events, store.ttl_s)
@@ -143,3 +161,10 @@ def _target(request: cache_pb2.InvalidateRequest) -> Target:
     if request.model:
         return Target("purged_model", request.model)
     return Target("purged_tag", request.tag) if request.tag else Target("purged_all")
+
+
+def _told(found: cache_pb2.LookupResponse) -> Facts:
+    """For the span."""
+    return {
+        "streamway.cache.outcome": cache_pb2.CacheOutcome.Name(found.outcome).removeprefix("CACHE_OUTCOME_").lower()
+    }

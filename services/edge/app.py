@@ -46,6 +46,7 @@ from streamway.following import ReaderPorts
 from streamway.journal import Follower
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.assembly import Telemetry
 from streamway.telemetry.operations import OperationsServer
 from streamway.valkey.connection import Valkey, connect
 from streamway.valkey.link import Link
@@ -69,6 +70,9 @@ class Edge:
         self._tenants = watch_tenancy(settings.host, shared, self._registry)
         self._metrics = EdgeMetrics(self._registry)
         self._closing = contextlib.AsyncExitStack()
+        name = f"edge-{settings.index}"
+        self._telemetry = Telemetry("edge", name, shared, self._registry, self._metrics.lag)
+        self._closing.callback(self._telemetry.close)
         self._must_run: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -138,13 +142,14 @@ class Edge:
             settings.bulk_wait_s,
             self._tenants,
             RequestRoom(settings.stream_memory_bytes),
+            self._telemetry.hops,
         )
         routers.when_up(desk.router_up)
         restores = Restores(store, settings.resume_grace_s)
         wheel = HeartbeatWheel(settings.heartbeat_s)
         closing.callback(wheel.close)
 
-        gate = Gate(settings, self._tenants, traces=shared.traces)
+        gate = Gate(settings, self._tenants, traces=self._telemetry.hops.ratio)
         limit = shared.max_message_bytes
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
         buffers = BufferShares(settings.share_rules, desk, flusher, metrics, settings.review_s)
@@ -193,6 +198,7 @@ class Edge:
             _FIRST_OPERATIONS_PORT + settings.index if port is None else port,
             self._registry,
             self._not_ready,
+            self._telemetry.hops,
         )
         closing.push_async_callback(self._operations.close)
 
@@ -202,7 +208,7 @@ class Edge:
             await self._listener.start()
         self._must_run = [
             scope.spawn(routers.follow_leases(), "discovery"),
-            scope.spawn(metrics.sample_lag(), "loop-lag"),
+            scope.spawn(self._telemetry.run(), "loop-lag"),
             scope.spawn(housekeeper.run(), "housekeeping"),
             scope.spawn(self._websockets.run(), "websockets"),
             scope.spawn(pressure.run(), "pressure"),

@@ -14,7 +14,6 @@ import json
 from contextlib import AsyncExitStack
 
 import structlog
-from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 from redis.exceptions import RedisError
 
@@ -61,7 +60,7 @@ from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.cpu import CpuMeter
 from streamway.runtime.ids import new_epoch
 from streamway.runtime.tasks import TaskScope
-from streamway.telemetry import tracing
+from streamway.telemetry.assembly import Telemetry
 from streamway.telemetry.operations import OperationsServer
 from streamway.v1 import inference_pb2_grpc
 from streamway.valkey.connection import Valkey, blocking_client, connect
@@ -95,9 +94,13 @@ class Adapter:
         self._memory = MemoryWatch(settings.memory_watermark, self._registry)
         self._floor = FloorWatch(settings.answer_floor())
         self._pace = EnginePace()
-        self._tracer: TracerProvider | None = None
+        self._telemetry = Telemetry("adapter", settings.worker, shared, self._registry)
         self._operations = OperationsServer(
-            settings.operations_host, settings.operations, self._registry, lambda: self._waiting_for
+            settings.operations_host,
+            settings.operations,
+            self._registry,
+            lambda: self._waiting_for,
+            self._telemetry.hops,
         )
 
     @property
@@ -154,7 +157,7 @@ class Adapter:
     async def _start(self) -> None:
         settings, stack = self._settings, self._stack
         self._floor.check()
-        self._tracer = tracing.configure("adapter", self._shared.traces)
+        stack.callback(self._telemetry.close)
         await self._operations.start()
         stack.push_async_callback(self._operations.close)
 
@@ -226,6 +229,7 @@ class Adapter:
             self._retries,
             self._rest,
             self._turns,
+            self._telemetry.hops,
         )
         window = window_of(settings, concurrency.limit)
         lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
@@ -327,7 +331,7 @@ class Adapter:
                     inference_pb2_grpc.add_InferenceServiceServicer_to_server,
                 )
             ],
-            telemetry=tracing.server_interceptors(self._tracer),
+            telemetry=self._telemetry.interceptors(),
             tenants=self._tenants,
         )
         metrics.gauge("streamway_prefill_ms", "Milliseconds for a prompt token of late.", lambda: self._pace.prefill_ms)
@@ -431,6 +435,7 @@ class Adapter:
             group.create_task(self._tick(), name="tick")
             group.create_task(self._tenants.run(), name="tenants")
             group.create_task(self._memory.run(), name="memory")
+            group.create_task(self._telemetry.run(), name="process")
 
     async def _tick(self) -> None:
         while True:

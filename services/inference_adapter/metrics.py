@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from services.inference_adapter.core.prompt_type import PromptType
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _UNITS = (1, 4, 16, 64, 256, 1024, 4096)
 
@@ -67,6 +69,15 @@ class AdapterMetrics:
         self.first_token = Histogram(
             "streamway_first_token_seconds", "From acceptance to the first token.", buckets=_SECONDS, registry=registry
         )
+        self.inference = Histogram(
+            "streamway_llm_inference_duration_seconds",
+            "Duration of engine calls, by prompt type: long, tools, structured, multi_turn, single_turn.",
+            ["prompt_type"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        for kind in PromptType:
+            self.inference.labels(kind)
         self._flush_units = Histogram(
             "streamway_flush_units",
             "Token units of one tick, all generations together.",

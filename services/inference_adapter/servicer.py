@@ -147,6 +147,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         wanted.CopyFrom(request)
         wanted.generation = request.generation or new_generation_id()
         wanted.tenant = name
+        wanted.traceparent = self._worker.traceparent(wanted.traceparent)
         if not identity.mesh:
             wanted.ClearField("entitlement")
         if not wanted.session and identity.session:
@@ -174,6 +175,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             cache="off",
             session=request.session,
             lowered_priority=lowered,
+            traceparent=request.traceparent,
         )
 
         def read_from_the_start(generation: Generation) -> None:

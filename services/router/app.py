@@ -62,8 +62,8 @@ from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.start import StartError
 from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.assembly import Telemetry
 from streamway.telemetry.operations import OperationsServer
-from streamway.telemetry.tracing import Tracer, server_interceptors
 from streamway.v1 import common_pb2, inference_pb2_grpc, router_pb2_grpc
 from streamway.valkey.connection import connect
 from streamway.valkey.leases import Lease
@@ -104,13 +104,13 @@ class RouterApp:
     ) -> None:
         self._settings = settings
         self._shared = shared
-        self._tracing = tracing
         self._clock = clock or SystemClock()
         self._metrics_registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._metrics_registry)
         self._models = ModelsWatch(shared, self._metrics_registry)
         self._memory = MemoryWatch(settings.memory_watermark, self._metrics_registry)
         self._metrics = RouterMetrics(self._metrics_registry)
+        self._telemetry = Telemetry("router", settings.id, shared, self._metrics_registry, provider=tracing)
         self._scope = TaskScope("router")
         self._stack = contextlib.AsyncExitStack()
         self._loops: list[asyncio.Task[None]] = []
@@ -177,8 +177,7 @@ class RouterApp:
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        if self._tracing is not None:
-            self._stack.callback(self._tracing.shutdown)
+        self._stack.callback(self._telemetry.close)
         settings, shared, clock, metrics = self._settings, self._shared, self._clock, self._metrics
         url = shared.valkey_url.get_secret_value()
         valkey = await connect(url)
@@ -217,6 +216,7 @@ class RouterApp:
             self._scope,
             clock,
             metrics,
+            self._telemetry.hops,
             budget_s=settings.cache_budget_ms / 1000,
             semantic_budget_s=settings.cache_semantic_budget_ms / 1000,
             poll_s=settings.poll_s,
@@ -278,7 +278,7 @@ class RouterApp:
             *(placing, registry, cache, records, quotas, journal, locator, books, shared_flights, contexts)
         )
         servicer = RouterServicer(
-            Spanning(admitting, Tracer(self._tracing, "router")) if self._tracing is not None else admitting,
+            Spanning(admitting, self._telemetry.hops),
             registry,
             books,
             locator,
@@ -312,6 +312,7 @@ class RouterApp:
             "review": servicer.review(),
             "flights": shared_flights.run(books.flights),
             "contexts": contexts.run(),
+            "process": self._telemetry.run(),
             "arrivals": Arrivals(link, registry, strategy, clock, settings.poll_s, settings.session_ttl_s).run(),
         }
         self._loops += [self._scope.spawn(run, name) for name, run in runs.items()]
@@ -401,7 +402,7 @@ class RouterApp:
             )
             add_relay = inference_pb2_grpc.add_InferenceServiceServicer_to_server
             mounted.append(MountedService("streamway.v1.InferenceService", relay, add_relay))
-        interceptors = server_interceptors(self._tracing)
+        interceptors = self._telemetry.interceptors()
         return MeshServer(
             settings.host, settings.port, self._shared, mounted, telemetry=interceptors, tenants=self._tenants
         )
@@ -414,7 +415,9 @@ class RouterApp:
             port = int(server.address.rpartition(":")[2]) + 1000 if self._settings.port else 0
         if port > 65535:
             raise StartError(f"operations port {port} does not exist; set STREAMWAY_ROUTER_OPERATIONS_PORT")
-        operations = OperationsServer(self._settings.operations_host, port, self._metrics_registry, self._ready)
+        operations = OperationsServer(
+            self._settings.operations_host, port, self._metrics_registry, self._ready, self._telemetry.hops
+        )
         await operations.start()
         self.operations_address = operations.address
         self._stack.push_async_callback(operations.close)

@@ -3,7 +3,7 @@
 Opening a generation is one port, implemented in layers that are stacked in `app.py`. Each may answer or refuse by itself, or ask
 the next:
 
-    (Spanning →) Admitting → Repeating → Attaching → Recalling → Metering → Resolving → Caching → Joining → Placing
+    Spanning → Admitting → Repeating → Attaching → Recalling → Metering → Resolving → Caching → Joining → Placing
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from services.router.core.context_table import Name
 from services.router.core.decision import Decision
 from services.router.core.worker import Worker
 from streamway.following import Place
+from streamway.telemetry.context import RequestContext
 from streamway.tenancy import Tenant
 from streamway.v1 import cache_pb2, common_pb2
 from streamway.v1.cache_pb2 import LookupLevel
@@ -33,7 +34,7 @@ class Ask:
     for again, before or after. `cache` is what
     `Accepted.cache` will say, `allowance` what its tenant has left, `keep` whether the answer is to be stored,
     `flight` the key under which others may join it, `failed_leader` what it followed in vain. `decision` is which worker it was
-    given to and why, or why nobody, `breaker` how that worker's stood; `span` is the id of this hop's span where there is one;
+    given to and why, or why nobody, `breaker` how that worker's stood; `here` is the request's context at this hop;
     `context` the kept conversation it is a turn of, which is in front of it by then.
     """
 
@@ -53,7 +54,7 @@ class Ask:
     failed_leader: str = ""
     decision: Decision | None = None
     breaker: State | None = None
-    span: str = ""
+    here: RequestContext | None = None
     context: Name | None = None
 
     @property

@@ -75,11 +75,14 @@ class MeshProcesses:
         """Process id of one process now."""
         return int(self._row(name)["pid"])
 
-    async def metrics(self, name: str) -> str:
+    async def metrics(self, name: str, accept: str = "text/plain") -> str:
         """What one process shows on its operations port, which is one of those it listens on."""
         if name not in self._metrics_urls:
             self._metrics_urls[name] = await self._find_metrics(name)
-        async with aiohttp.ClientSession() as session, session.get(self._metrics_urls[name]) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(self._metrics_urls[name], headers={"Accept": accept}) as response,
+        ):
             return await response.text()
 
     async def _find_metrics(self, name: str) -> str:

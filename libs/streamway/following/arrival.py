@@ -83,6 +83,7 @@ class Arrival(Question):
             at.lose(GenerationNotFound(at.generation))
             return False
         at.shared = at.shared or bool(record.follows or record.shared)
+        at.traceparent = record.trace
         if record.follows:
             at.redirect(record.follows)
             at.ports.crowd.ask(Arrival(at, self._traveller))

@@ -91,6 +91,11 @@ class GenerationReader:
         return self._at.shared
 
     @property
+    def traceparent(self) -> str:
+        """Of the request that began it, after `resume`; empty where its trace is not recorded, or not known."""
+        return self._at.traceparent
+
+    @property
     def place(self) -> Place | None:
         """Where it was read last."""
         return self._at.place

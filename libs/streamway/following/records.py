@@ -15,7 +15,7 @@ RECORD_TTL_MS: Final = 600_000
 ENDED_STATES: Final = frozenset({"finished", "failed", "cancelled"})
 # Looking it up in protobuf's wrapper costs microseconds, and a resume does it several times.
 _OFF: Final = Durability.DURABILITY_OFF
-_FIELDS: Final = ("state", "worker", "tenant", "model", "session", "durability", "follows", "shared")
+_FIELDS: Final = ("state", "worker", "tenant", "model", "session", "durability", "follows", "shared", "trace")
 _HMGET: Final = b"*%d\r\n$5\r\nHMGET\r\n" % (len(_FIELDS) + 2)
 _NAMES: Final = b"".join(b"$%d\r\n%b\r\n" % (len(name), name.encode()) for name in _FIELDS)
 
@@ -23,6 +23,7 @@ _NAMES: Final = b"".join(b"$%d\r\n%b\r\n" % (len(name), name.encode()) for name 
 class Record(NamedTuple):
     """`state` is "queued", "running", "finished", "failed" or "cancelled". `worker` is empty for an answer from the cache.
 
+    `trace`: the trace context of the router that took it, where its trace is recorded.
     `follows`: the generation whose channel is read in its place. `shared`: "1" others may follow it, "2" some do.
     """
 
@@ -34,6 +35,7 @@ class Record(NamedTuple):
     durability: Durability.ValueType
     follows: str = ""
     shared: str = ""
+    trace: str = ""
 
     @property
     def ended(self) -> bool:
@@ -54,11 +56,11 @@ def pack_record_question(generation: str) -> bytes:
 def record_of(row: Sequence[bytes | None]) -> Record | None:
     """What the answer to `pack_record_question` says; None: there is none."""
     told = [(value or b"").decode() for value in row]
-    state, worker, tenant, model, session_key, durability, follows, shared = told
+    state, worker, tenant, model, session_key, durability, follows, shared, trace = told
     if not state:
         return None
     kept = Durability.ValueType(int(durability)) if durability.isdigit() else _OFF
-    return Record(state, worker, tenant, model, session_key, kept, follows, shared)
+    return Record(state, worker, tenant, model, session_key, kept, follows, shared, trace)
 
 
 async def read_record(session: Session, generation: str) -> Record | None:

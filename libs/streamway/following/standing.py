@@ -41,6 +41,7 @@ class Standing:
         "stuck_at",
         "subscribed_at",
         "tenant",
+        "traceparent",
         "turn",
     )
 
@@ -69,6 +70,8 @@ class Standing:
         self.ended = False
         # Others read these events too, or they are another's: a router must decide what a cancel comes to.
         self.shared = False
+        # Of the request that began it, where that is recorded.
+        self.traceparent = ""
 
     @property
     def cursor(self) -> Cursor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamway.lanes.task import TaskCopy
+from streamway.telemetry.context import recorded
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
@@ -46,6 +47,7 @@ def commands_of(task: NewTask) -> list[tuple[Argument, ...]]:
         *("created_ms", task.created_ms),
         *("follows", ""),
         *("shared", "1" if task.shared else ""),
+        *(("trace", request.traceparent) if recorded(request.traceparent) else ()),
     )
     ttl_ms = max(RECORD_TTL_MS, request.deadline_unix_ms - task.created_ms)
     return [("HSET", key, *record), ("PEXPIRE", key, ttl_ms), copy_command(task)]

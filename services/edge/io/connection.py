@@ -25,7 +25,6 @@ from streamway.errors import (
 )
 from streamway.journal.cursor import Cursor
 from streamway.runtime.ids import new_generation_id
-from streamway.telemetry.context import begin
 
 if TYPE_CHECKING:
     from services.edge.io.websocket import WebSocketSurface
@@ -104,7 +103,7 @@ class Connection(Lifetime):
             self._admit(command.id)
             if request.ByteSize() + 4096 > surface.max_message_bytes:
                 raise TooLarge("the request", surface.max_message_bytes - 4096, "STREAMWAY_MAX_MESSAGE_BYTES")
-            context = begin(self._caller.context.traceparent, tenant=self._caller.identity.tenant)
+            context = surface.context(self._caller)
             request.generation = new_generation_id()
             request.tenant = self._caller.identity.tenant
             kept_context.name(request, request.session or self._caller.session)
@@ -118,6 +117,7 @@ class Connection(Lifetime):
     def _resume(self, name: Name, generation: str, after: Cursor) -> None:
         try:
             self._admit(name)
+            self._surface.context(self._caller)
             reader = FrameReader(self, name, "")
             tenant = self._caller.identity.tenant
             self._read(name, self._surface.desk.resume(generation, tenant, after, reader, SURFACE), new=False)

@@ -23,6 +23,7 @@ from typing import Final
 import structlog
 
 from services.edge.core.buffer_share import RequestRoom
+from services.edge.core.hop_facts import name_of, of_request
 from services.edge.core.pressure import FirstTokenSample
 from services.edge.interfaces import Reader
 from services.edge.io.generation import Generation
@@ -40,6 +41,9 @@ from streamway.following import ReaderPorts
 from streamway.journal.cursor import Cursor
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import is_generation_id
+from streamway.telemetry.context import current
+from streamway.telemetry.facts import Facts
+from streamway.telemetry.hops import Hop, Hops
 from streamway.tenancy import carry
 from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2
@@ -68,11 +72,13 @@ class Desk:
         bulk_wait_s: float,
         tenants: TenancyWatch,
         room: RequestRoom,
+        hops: Hops,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.ports = ports
         self.metrics = metrics
         self.room = room
+        self.hops = hops
         # The process stops: WebSockets may open nothing more. `refusing`: nobody may.
         self.draining = False
         self.refusing = False
@@ -107,7 +113,10 @@ class Desk:
         """
         if not self.room.admits(request.ByteSize()):
             raise MemoryPressure("edge", any_work=True)
-        generation = self._admit(request.generation, request.tenant, reader, surface)
+        self._check()
+        hop = self._begin(request.traceparent, request.generation, name_of(request), of_request(request, surface))
+        request.traceparent = hop.context.traceparent
+        generation = self._admit(request.generation, request.tenant, reader, surface, hop)
         generation.follow = follow
         carry(request, self._tenants.tenancy)
         generation.begin(request, self._clock.unix())
@@ -122,7 +131,9 @@ class Desk:
         """
         if not is_generation_id(generation_id):
             raise GenerationNotFound(generation_id)
-        generation = self._admit(generation_id, tenant, reader, surface)
+        self._check()
+        hop = self._begin("", generation_id, "streamway.resume", {"streamway.surface": surface})
+        generation = self._admit(generation_id, tenant, reader, surface, hop)
         generation.resume(cursor)
         return generation
 
@@ -203,10 +214,19 @@ class Desk:
                 except StreamwayError as problem:
                     _log.warning("paused_not_kept", generation=generation.id, problem=problem.name)
 
-    def _admit(self, generation_id: str, tenant: str, reader: Reader, surface: str) -> Generation:
+    def _check(self) -> None:
         if self.refusing:
             raise GoingAway("edge")
-        generation = Generation(self, generation_id, tenant, reader, surface)
+
+    def _begin(self, traceparent: str, generation: str, name: str, facts: Facts) -> Hop:
+        """Under the ids of the client's request, which has been told them."""
+        here = current.get()
+        if here is None or (traceparent and here.traceparent != traceparent):
+            here = self.hops.context(traceparent)
+        return self.hops.begin(name, here, generation, kind="server", facts=facts, counted=True)
+
+    def _admit(self, generation_id: str, tenant: str, reader: Reader, surface: str, hop: Hop) -> Generation:
+        generation = Generation(self, generation_id, tenant, reader, surface, hop)
         self._live.add(generation)
         self.admitted += 1
         self.metrics.live[surface] += 1

@@ -61,9 +61,9 @@ class Caller:
 
 
 class Gate:
-    """Admits requests. `traces`: those of clients that have none of their own are to be recorded."""
+    """Admits requests. `traces`: the share of traces that begin here to be recorded."""
 
-    def __init__(self, settings: EdgeSettings, tenants: TenancyWatch, *, traces: bool = False) -> None:
+    def __init__(self, settings: EdgeSettings, tenants: TenancyWatch, *, traces: float = 0.0) -> None:
         self._tenants = tenants
         self._traces = traces
         self._credentials = Credentials(tenants)
@@ -85,6 +85,12 @@ class Gate:
         context = begin(headers.get("traceparent", ""), sampled=self._traces, tenant=standing.identity.tenant)
         current.set(context)
         return Caller(standing, self._address(request), session, context)
+
+    def one_more(self, caller: Caller) -> RequestContext:
+        """Of one of many requests on a connection: in the trace that the client gave it, else in one of its own."""
+        context = begin(caller.context.sender, sampled=self._traces, tenant=caller.context.tenant)
+        current.set(context)
+        return context
 
     def allows(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may use a model. The router decides; this is for lists."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from services.edge.core import hop_facts
 from services.edge.interfaces import Reader
 from services.edge.io.facts import GenerationFacts
 from services.edge.io.placement import Placement
@@ -30,6 +31,7 @@ from streamway.errors import (
 )
 from streamway.following import GenerationReader, Place
 from streamway.journal.cursor import START, Cursor
+from streamway.telemetry.hops import Hop
 from streamway.v1 import common_pb2
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Generation(GenerationFacts):
         "_desk",
         "_follows",
         "_held",
+        "_hop",
         "_known",
         "_last",
         "_opened",
@@ -61,9 +64,10 @@ class Generation(GenerationFacts):
         "placement",
     )
 
-    def __init__(self, desk: Desk, id_: str, tenant: str, reader: Reader, surface: str) -> None:
+    def __init__(self, desk: Desk, id_: str, tenant: str, reader: Reader, surface: str, hop: Hop) -> None:
         super().__init__(id_, tenant, surface)
         self._desk = desk
+        self._hop = hop
         self.placement = Placement(desk.room)
         self._reader = reader
         self._source: GenerationReader | None = None
@@ -146,6 +150,7 @@ class Generation(GenerationFacts):
         if self._known and not self.durable:
             return False
         self.paused = True
+        self._hop.mark("paused")
         self._channel_reader().pause()
         self._desk.metrics.pauses += 1
         return True
@@ -155,6 +160,7 @@ class Generation(GenerationFacts):
         if not self.paused or self.ended:
             return
         self.paused = False
+        self._hop.mark("read_on")
         if self._known:
             self._channel_reader().go_on()
         else:
@@ -179,6 +185,7 @@ class Generation(GenerationFacts):
             return
         if kind == "error" and not (self._last.position or self._cancelled) and self.placement.moves_after(event):
             link.leaving = True
+            self._hop.mark("router_leaving")
             self.placement.leave()
             self._desk.place_again(self)
             return
@@ -207,10 +214,13 @@ class Generation(GenerationFacts):
         elif self._last.position or self.placement.exhausted:
             self.fail(RouterUnavailable())
         else:
+            self._hop.mark("router_lost")
             self._desk.place_again(self)
 
     def _accepted(self, accepted: common_pb2.Accepted) -> None:
         self._shared = accepted.shared
+        self._hop.mark("accepted")
+        self._hop.tell(hop_facts.of_accepted(accepted))
         if accepted.follows:
             self._alone = self.placement.request
         self._follows = accepted.follows
@@ -250,9 +260,13 @@ class Generation(GenerationFacts):
         if kind in ("finished", "error"):
             if self.ended:
                 return
+            if kind == "finished":
+                self._hop.tell(hop_facts.of_finished(event.finished))
             self._end(kind if kind == "finished" else from_status(event.error.status).name)
         elif kind == "resumed":
             self._resumed(event)
+        elif kind in ("started", "taken_over", "diverged"):
+            self._hop.mark(kind)
         self._reader.event(event, kind)
 
     def lost(self, error: StreamwayError, delivered_until: int) -> None:
@@ -302,6 +316,8 @@ class Generation(GenerationFacts):
         self._known = True
         assert self._source is not None, "only a reader resumes"
         self.durable = self._source.durable
+        self._hop.mark("recovered" if event.resumed.recovered else "not_recovered")
+        self._hop.link(self._source.traceparent)
         event.generation = self.id
         if not event.resumed.after:
             event.resumed.after = str(self.cursor)
@@ -326,7 +342,8 @@ class Generation(GenerationFacts):
 
     def _first_token(self) -> None:
         waited_s = self._desk.loop.time() - self._opened
-        self._desk.metrics.ttft.labels(self.surface).observe(waited_s)
+        self._hop.mark("first_token")
+        self._desk.metrics.ttft.labels(self.surface).observe(waited_s, self._hop.exemplar)
         self._desk.first_tokens.note(waited_s * 1000)
         self._opened = 0.0
 
@@ -342,6 +359,7 @@ class Generation(GenerationFacts):
 
     def _end(self, outcome: str) -> None:
         self.ended = True
+        self._hop.end(outcome)
         self.placement.request = None
         if self._clock_timer is not None:
             self._clock_timer.cancel()

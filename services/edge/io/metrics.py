@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter as Tally
 from collections.abc import Iterator
 from typing import Final
@@ -13,11 +12,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from services.edge.core.connection_life import Why
+from streamway.telemetry.process_metrics import LAG_BUCKETS
 from streamway.v1 import common_pb2
 
 _TTFT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30, 60, 180)
-_LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-_SAMPLE_S: Final = 0.25
 
 
 class EdgeMetrics(Collector):
@@ -81,8 +79,8 @@ class EdgeMetrics(Collector):
         self.responses = Counter("streamway_edge_responses", "HTTP responses by status.", ["status"], registry=registry)
         self.lag = Histogram(
             "streamway_edge_loop_lag_seconds",
-            "How late the event loop runs a timer, sampled four times a second.",
-            buckets=_LAG_BUCKETS,
+            "The old name of streamway_loop_lag_seconds, kept for one release.",
+            buckets=LAG_BUCKETS,
             registry=registry,
         )
         self.live: Tally[str] = Tally()
@@ -161,11 +159,3 @@ class EdgeMetrics(Collector):
             "Times a router's stream broke or a router did not answer.",
             self.router_failures,
         )
-
-    async def sample_lag(self) -> None:
-        """Measures how late the loop is, until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + _SAMPLE_S
-            await asyncio.sleep(_SAMPLE_S)
-            self.lag.observe(max(0.0, loop.time() - due))

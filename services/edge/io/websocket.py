@@ -20,7 +20,7 @@ from services.edge.core.ws_proto import ProtoDialect
 from services.edge.interfaces import Dialect
 from services.edge.io.connection import Connection
 from services.edge.io.desk import Desk
-from services.edge.io.gate import RESTORE_ID, Gate
+from services.edge.io.gate import RESTORE_ID, Caller, Gate
 from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.io.lifetime import LAST_WORDS_S, SURFACE
 from services.edge.io.metrics import EdgeMetrics
@@ -30,6 +30,7 @@ from services.edge.io.routers import Routers
 from services.edge.settings import EdgeSettings
 from streamway.affinity import session_key
 from streamway.errors import GoingAway, InvalidArgument, StreamwayError
+from streamway.telemetry.context import RequestContext
 
 # How long a handshake may wait for the names of the models.
 _MODELS_WAIT_S: Final = 0.25
@@ -72,6 +73,10 @@ class WebSocketSurface:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def context(self, caller: Caller) -> RequestContext:
+        """Of one more generation on a caller's connection."""
+        return self._gate.one_more(caller)
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """The handler of `GET /v1/stream`."""

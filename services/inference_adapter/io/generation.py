@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import structlog
 
+from services.inference_adapter.core import hop_facts
 from services.inference_adapter.core.continuation import choices_of
 from services.inference_adapter.core.estimate import estimated_prompt
 from services.inference_adapter.core.numbering import Numbering
+from services.inference_adapter.core.prompt_type import prompt_type
 from services.inference_adapter.core.silence import Silence, SilenceWatch
 from services.inference_adapter.core.transcript import Transcript
 from services.inference_adapter.interfaces import EngineCall
@@ -27,6 +30,8 @@ from streamway.errors import (
 from streamway.journal.answer import ChoiceSoFar
 from streamway.lanes import EarlierCall, TakenTask
 from streamway.telemetry.context import RequestContext, current
+from streamway.telemetry.engine_calls import span_of_call, trace_of_call
+from streamway.telemetry.hops import Hop
 from streamway.v1 import common_pb2
 from streamway.valkey.keys import is_bulk, task_class
 
@@ -49,16 +54,19 @@ class Generation:
 
     __slots__ = (
         "_call",
+        "_call_hop",
         "_called_at",
         "_context",
         "_created_at",
         "_epoch",
         "_first_at",
         "_flowing",
+        "_hop",
         "_marked",
         "_numbering",
         "_on_end",
         "_on_failed",
+        "_outcome",
         "_place",
         "_started",
         "_watch",
@@ -95,6 +103,11 @@ class Generation:
         self.used_tokens: int | None = None
         self._place = place
         self._context = context
+        facts = hop_facts.of_task(request, task.copy.attempt if task is not None else 1)
+        self._hop = place.hops.begin(
+            hop_facts.name_of_task(request), context, self.id, kind="consumer", facts=facts, counted=True
+        )
+        self._call_hop: Hop | None = None
         self._created_at = created_at
         self._on_end = on_end
         self._on_failed = on_failed
@@ -110,6 +123,8 @@ class Generation:
         self._called_at = self._first_at = 0.0
         self._started = False
         self._marked = False
+        # How it ended, for whoever looks at its trace.
+        self._outcome = ""
         # This engine call has made a token.
         self._flowing = False
         bulk = is_bulk(task_class(request.priority))
@@ -174,7 +189,8 @@ class Generation:
     def _call_engine(self, so_far: ChoiceSoFar | None) -> None:
         self._place.turns.began(self.request)
         self._place.retries.began(self.request.model, self.task.copy if self.task is not None else None)
-        token = current.set(self._context)
+        self._call_hop = self._begin_call_hop(so_far)
+        token = current.set(replace(self._context, span_id=self._call_hop.context.span_id))
         now = self._place.clock.monotonic()
         self._watch.began(now)
         self._called_at = now if so_far is None else 0.0
@@ -194,11 +210,17 @@ class Generation:
         if self._call is not None:
             self._call.abort()
             self._call = None
+        self._call_over(error.name)
         self._on_failed(self, error)
 
     def leave(self) -> None:
         """It is being given to another worker; `stay` if that fails."""
         self.state = "moved"
+        self._hop.mark("leaves")
+
+    def left(self) -> None:
+        """Another worker has it now."""
+        self._hop.end("moved")
 
     def stay(self) -> None:
         """Nobody else has it."""
@@ -213,6 +235,7 @@ class Generation:
         if self._call is not None:
             self._call.abort()
         self._numbering.failed(to_status(error))
+        self._outcome = error.name
         self._end("cancelled" if isinstance(error, Cancelled) else "failed")
 
     def flush(self) -> tuple[int, int]:
@@ -259,7 +282,8 @@ class Generation:
                 return
             self._flowing = True
             self._first_at, waited_s = self._place.clock.monotonic(), self._waited_s()
-            self._place.metrics.first_token.observe(waited_s)
+            self._note_first_token()
+            self._place.metrics.first_token.observe(waited_s, self._hop.exemplar)
             self._place.pace.first_tokens.note(self.request.model, waited_s, self._first_at)
             if self._called_at:
                 self._place.concurrency.first_token(self._first_at - self._called_at)
@@ -280,6 +304,9 @@ class Generation:
         if usage is not None:
             self.used_tokens = usage.prompt_tokens - usage.cached_prompt_tokens + usage.completion_tokens
         self._numbering.finished(usage)
+        self._outcome = "finished"
+        if self._call_hop is not None:
+            self._call_hop.tell(hop_facts.of_end(usage, self._numbering.finish_reason))
         self._end("finished")
         if usage is None or not usage.estimated:
             self._place.turns.finished(self.request, self.transcript, usage)
@@ -316,7 +343,37 @@ class Generation:
         self._place.metrics.engine_errors.labels(error.name).inc()
         _log.warning("engine_call_failed", generation=self.id, reason=error.name, trace=self._context.trace_id)
 
+    def _begin_call_hop(self, so_far: ChoiceSoFar | None) -> Hop:
+        """Of this engine call; it goes on with what earlier ones of the same generation have made."""
+        place, info, here = self._place, self._place.backend.info(), self._context
+        links = [trace_of_call(here, self.id, epoch) for epoch in self._earlier_epochs() if epoch]
+        context = replace(here, span_id=span_of_call(self.id, self._epoch), parent=here.span_id)
+        facts = hop_facts.of_call(self.request, info, continues=so_far is not None)
+        name = hop_facts.name_of_call(self.request)
+        return place.hops.begin(name, context, self.id, kind="client", facts=facts, links=links)
+
+    def _earlier_epochs(self) -> list[int]:
+        """Of engine calls that came before this one, as far as they are known here."""
+        return [call.epoch for call in self.task.copy.before] if self.task is not None else []
+
+    def _note_first_token(self) -> None:
+        self._hop.mark("first_token")
+        if self._call_hop is not None:
+            self._call_hop.mark("first_token")
+
+    def _call_over(self, outcome: str) -> None:
+        """This engine call, or what there was of it."""
+        call, self._call_hop = self._call_hop, None
+        if call is None:
+            return
+        exemplar = call.exemplar
+        call.end(outcome)
+        self._place.metrics.inference.labels(prompt_type(self.request)).observe(call.ended - call.began, exemplar)
+
     def _note_end(self) -> None:
+        outcome = self._outcome or self.state
+        self._call_over(outcome)
+        self._hop.end(outcome)
         self._place.metrics.generations.labels(self.state).inc()
         _log.debug(
             "generation_ended",

@@ -63,6 +63,7 @@ class JournaledGeneration(Generation):
 
     __slots__ = (
         "_alone",
+        "_before",
         "_decided",
         "_delivery",
         "_from_worker",
@@ -134,6 +135,8 @@ class JournaledGeneration(Generation):
         self._tokens_before = 0
         # Who has begun it, this worker too.
         self._tried: Set[str] = frozenset()
+        # Epochs of the engine calls before this one.
+        self._before: list[int] = []
         self.held: list[TakenTask] = []
         self.channel_ended = False
 
@@ -297,6 +300,8 @@ class JournaledGeneration(Generation):
         self._phase = Phase.RUNNING
         choices = rebuild(begun.before)
         self._tried = {entry.begin.worker for entry in (*begun.before, begun.begin) if entry.begin is not None}
+        self._epoch = begun.epoch
+        self._before = [entry.epoch for entry in begun.before if entry.begin is not None]
         self._writing = self._journaling.open(begun, session, self._delivery)
         for task in self.held:
             if task.copy.ref == self._taken.copy.ref:
@@ -328,6 +333,8 @@ class JournaledGeneration(Generation):
     def _go_on(self, begun: Begun, decision: Decision) -> None:
         begin = begun.begin.begin
         if begin is not None and begin.from_worker:
+            self._hop.mark("taken_over")
+            self._hop.tell({"streamway.from_worker": begin.from_worker})
             label = decision.why.name.lower() if isinstance(decision, Refuse) else type(decision).__name__.lower()
             self._place.metrics.takeovers.labels(label).inc()
             _log.info("taken_over", generation=self.id, how=label, position=begun.begin.last, lost=begin.from_worker)
@@ -469,6 +476,8 @@ class JournaledGeneration(Generation):
         if self._writing is not None:
             self._journaling.close(self._writing)
         self._journaling.books.forget(self.id)
+        self._outcome = error.metadata.get("moved", "") or "handed_over"
+        self._call_over(self._outcome)
         self._part(way, error)
         self._on_idle(self)
 
@@ -480,6 +489,9 @@ class JournaledGeneration(Generation):
         await self._leaving.run(way, error)
         self._gone()
 
+    def _earlier_epochs(self) -> list[int]:
+        return self._before
+
     def _abort(self) -> None:
         call, self._call = self._call, None
         if call is not None:
@@ -487,6 +499,7 @@ class JournaledGeneration(Generation):
 
     def _gone(self) -> None:
         self._phase = Phase.GONE
+        self._hop.end(self._outcome or "handed_over")
         if self._writing is not None:
             self._journaling.close(self._writing)
         self._on_end(self)

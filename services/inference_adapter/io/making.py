@@ -11,7 +11,6 @@ from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.workplace import Workplace
 from streamway.errors import StreamwayError
 from streamway.lanes import TakenTask
-from streamway.telemetry.context import begin
 from streamway.v1 import common_pb2
 
 
@@ -48,7 +47,8 @@ class GenerationMaker:
         id_, place = request.generation, self._place
         now, request_bytes = place.clock.monotonic(), request.ByteSize()
         transcript = place.memory.open(id_, request.tenant, now, journaled=journaled, request_bytes=request_bytes)
-        context = begin(request.traceparent, generation=id_, model=request.model, tenant=request.tenant)
+        known = {"generation": id_, "model": request.model, "tenant": request.tenant}
+        context = place.hops.context(request.traceparent, **known)
         tokens = estimated_tokens(request)
         if not journaled or task is None:
             generation = Generation(

@@ -59,6 +59,7 @@ class Retrying:
             return
         generation.leave()
         if await self._moved(generation, task, before, tried):
+            generation.left()
             self._on_moved(generation)
             told = generation.withdrawn or EventsExpired(generation.id, moved=error.name)
             for reader in generation.transcript.readers[:]:

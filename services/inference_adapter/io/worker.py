@@ -44,6 +44,7 @@ from streamway.errors import (
     StreamwayError,
 )
 from streamway.lanes import TakenTask
+from streamway.telemetry.tracing import calling
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability, OnDisconnect
 
@@ -104,6 +105,10 @@ class Worker:
     def window(self) -> Window:
         """How full it is; not to be changed from outside."""
         return self._window
+
+    def traceparent(self, sent: str) -> str:
+        """The trace context of a generation that came with a call of its own."""
+        return calling(sent) if self._place.hops.recording else sent
 
     @property
     def live(self) -> int:

@@ -14,6 +14,7 @@ from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.io.retries import Retries
 from services.inference_adapter.metrics import AdapterMetrics
 from streamway.runtime.clock import Clock
+from streamway.telemetry.hops import Hops
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,4 @@ class Workplace:
     retries: Retries
     rest: Callable[[float], None]
     turns: Turns
+    hops: Hops

@@ -44,6 +44,7 @@ def accepted(
             attached_to=attached_to,
             allowance=allowance,
             lowered_priority=lowered_priority,
+            traceparent=request.traceparent,
         ),
     )
 

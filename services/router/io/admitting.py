@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from services.router.core import admission, validate
 from services.router.core.body import look
 from services.router.core.estimate import prompt_bytes
@@ -96,11 +98,6 @@ class Admitting:
         ask.body = look(request.openai_body, self._read_body_bytes)
         request.session = key_of(request)
         ask.digest = digest_of(request)
-        here = context.begin(
-            *(request.traceparent, ask.span),
-            generation=request.generation,
-            model=request.model,
-            tenant=request.tenant,
-        )
-        context.current.set(here)
+        here = ask.here or context.begin(request.traceparent)
+        context.current.set(replace(here, generation=request.generation, model=request.model, tenant=request.tenant))
         request.traceparent = here.traceparent

@@ -13,8 +13,9 @@ from services.router.metrics import RouterMetrics
 from streamway.config.shared import SharedSettings
 from streamway.runtime.clock import Clock
 from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.hops import Hops
 from streamway.v1 import cache_pb2, common_pb2
-from streamway.v1.cache_pb2 import LookupLevel
+from streamway.v1.cache_pb2 import CacheOutcome, LookupLevel
 from streamway.valkey.connection import Valkey
 from streamway.valkey.leases import list_leases
 
@@ -33,6 +34,7 @@ class CacheClient:
         scope: TaskScope,
         clock: Clock,
         metrics: RouterMetrics,
+        hops: Hops,
         *,
         budget_s: float,
         semantic_budget_s: float,
@@ -44,6 +46,7 @@ class CacheClient:
         self._scope = scope
         self._clock = clock
         self._metrics = metrics
+        self._hops = hops
         self._budget_s = budget_s
         self._semantic_budget_s = semantic_budget_s
         self._poll_s = poll_s
@@ -66,7 +69,17 @@ class CacheClient:
         encodes = request.cache == common_pb2.CACHE_POLICY_SEMANTIC and level != LookupLevel.LOOKUP_LEVEL_KEYED
         if budget_s is None:
             budget_s = self._semantic_budget_s if encodes else self._budget_s
-        return await link.lookup(request, level, budget_s, blamed=not encodes)
+        facts = {"streamway.cache.level": LookupLevel.Name(level).removeprefix("LOOKUP_LEVEL_").lower()}
+        sender = self._hops.context(request.traceparent)
+        hop = self._hops.begin("cache.lookup", sender, request.generation, kind="client", facts=facts)
+        outcome = "cancelled"
+        try:
+            found = await link.lookup(request, level, budget_s, hop.context.traceparent, blamed=not encodes)
+            outcome = _told(found)
+            return found
+        finally:
+            hop.tell({"streamway.cache.outcome": outcome})
+            hop.end("answered")
 
     def store(self, request: common_pb2.GenerationRequest, events: Sequence[common_pb2.Event]) -> None:
         """See `AnswerCache`."""
@@ -127,3 +140,8 @@ class CacheClient:
 
     def _stored(self, outcome: str) -> None:
         self._metrics.cache_stores.labels(outcome).inc()
+
+
+def _told(found: cache_pb2.LookupResponse | None) -> str:
+    """For the span."""
+    return "unanswered" if found is None else CacheOutcome.Name(found.outcome).removeprefix("CACHE_OUTCOME_").lower()

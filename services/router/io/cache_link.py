@@ -58,13 +58,18 @@ class CacheLink:
         request: common_pb2.GenerationRequest,
         level: cache_pb2.LookupLevel.ValueType,
         budget_s: float,
+        traceparent: str = "",
         *,
         blamed: bool,
     ) -> cache_pb2.LookupResponse | None:
-        """The answer within `budget_s`, or None. `blamed`: being late says that the cache is slow, not the question hard."""
+        """The answer within `budget_s`, or None. `traceparent` is the question's.
+
+        `blamed`: being late says that the cache is slow, not the question hard.
+        """
         if not self._patience.allows(self._loop.time()):
             return None
         call = cache_pb2.ExchangeCall(lookup=cache_pb2.LookupRequest(request=request, level=level))
+        call.lookup.request.traceparent = traceparent
         if not self._send(call):
             return None
         future: asyncio.Future[cache_pb2.LookupResponse | None] = self._loop.create_future()

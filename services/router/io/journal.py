@@ -17,6 +17,7 @@ from streamway.lanes import NewTask, commands_of
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
+from streamway.telemetry.context import recorded
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.link import Link
@@ -95,6 +96,7 @@ class Journal:
             *("state", "finished", "worker", "", "tenant", request.tenant, "session", request.session),
             *("model", request.model, "durability", request.durability),
             *("created_ms", int(self._clock.unix() * 1000)),
+            *(("trace", request.traceparent) if recorded(request.traceparent) else ()),
         ]
 
         async def write(session: Session) -> None:

@@ -28,6 +28,7 @@ from streamway.journal.answer import ChoiceSoFar
 from streamway.models.abilities import Ability
 from streamway.runtime.process import StartError
 from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.context import current
 from streamway.v1 import common_pb2
 
 DEFAULT_SLOTS: Final = 64
@@ -180,8 +181,10 @@ class OpenAIHTTPBackend:
         # Both came from outside: only what cannot break out of a header goes into one.
         if _ID.fullmatch(request.generation):
             head.append(f"X-Request-Id: {request.generation}\r\n")
-        if _TRACEPARENT.fullmatch(request.traceparent):
-            head.append(f"traceparent: {request.traceparent}\r\n")
+        here = current.get()
+        traceparent = here.traceparent if here is not None else request.traceparent
+        if _TRACEPARENT.fullmatch(traceparent):
+            head.append(f"traceparent: {traceparent}\r\n")
         head.append(f"Content-Length: {len(body)}\r\n\r\n")
         return "".join(head).encode("latin-1") + body
 

@@ -17,6 +17,7 @@ from services.router.interfaces import Ask, Opened
 from services.router.io.spanning import Spanning
 from streamway.errors import QueueFull, StreamwayError
 from streamway.telemetry.context import begin
+from streamway.telemetry.hops import Hops
 from streamway.telemetry.tracing import Tracer
 from streamway.v1 import common_pb2
 
@@ -28,10 +29,11 @@ class Deciding:
 
     def __init__(self, decide: Callable[[Ask], Opened]) -> None:
         self._decide = decide
-        self.span = ""
+        self.span = self.traceparent = ""
 
     async def open(self, ask: Ask) -> Opened:
-        self.span = ask.span
+        self.span = ask.here.span_id if ask.here is not None else ""
+        self.traceparent = ask.request.traceparent
         return self._decide(ask)
 
 
@@ -43,7 +45,7 @@ async def _spans(
     request = common_pb2.GenerationRequest(generation="g", model="m", traceparent=traceparent)
     request.messages.add(role="user", content="a secret")
     with contextlib.suppress(StreamwayError, ZeroDivisionError):
-        await Spanning(inner, Tracer(provider, "router")).open(Ask(request, cache="miss"))
+        await Spanning(inner, Hops("router", tracer=Tracer(provider, "router"))).open(Ask(request, cache="miss"))
     return inner, list(exporter.get_finished_spans())
 
 
@@ -57,6 +59,12 @@ def _placed(ask: Ask) -> Opened:
 async def test_a_span_tells_route_reason_breaker_and_goes_on_with_the_senders_trace() -> None:
     inner, (span,) = await _spans(_placed)
     assert span.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.id": "g",
+        "gen_ai.response.model": "m",
+        "gen_ai.conversation.id": "",
+        "streamway.outcome": "answered",
         "streamway.route": "spill",
         "streamway.reason": "kept",
         "streamway.breaker": "half_open",
@@ -96,7 +104,9 @@ async def test_a_fault_is_told_without_its_text() -> None:
 
 async def test_what_the_sender_does_not_want_recorded_is_not() -> None:
     inner, spans = await _spans(_placed, begin(sampled=False).traceparent)
-    assert (inner.span, spans) == ("", [])
+    assert spans == []
+    # Whoever comes next is told the same: the trace goes on, unrecorded.
+    assert inner.traceparent.endswith(f"-{inner.span}-00")
 
 
 @pytest.mark.parametrize("route", ["cache", "joined"])
