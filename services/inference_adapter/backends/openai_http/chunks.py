@@ -76,11 +76,13 @@ class EngineSaid(Exception):
 class ChunkReader:
     """Reads the events of one call in order and tells the sink; the end of the call is its owner's to judge."""
 
-    __slots__ = ("_menders", "_piece", "ended", "open", "usage")
+    __slots__ = ("_held_ids", "_menders", "_piece", "ended", "open", "usage")
 
     def __init__(self, sink: EngineSink) -> None:
         self._piece = sink.piece
         self._menders: dict[int, TextMender] = {}
+        # Tokens that had no text yet, half a character for instance: they belong to the piece that has it.
+        self._held_ids: dict[int, tuple[int, ...]] = {}
         self.open: set[int] = set()  # choices that have begun and not ended
         self.ended: set[int] = set()
         self.usage: common_pb2.Usage | None = None
@@ -156,6 +158,8 @@ class ChunkReader:
             if text or raw:
                 raise BadChunk("a choice goes on after its finish reason")
             return
+        if self._held_ids and (text or raw or finish):
+            token_ids = (*self._held_ids.pop(index, ()), *token_ids)
         if finish:
             self.open.discard(index)
             self.ended.add(index)
@@ -164,6 +168,8 @@ class ChunkReader:
         self.open.add(index)
         if text or raw:
             self._piece(index, text, raw_delta=raw, token_ids=token_ids)
+        elif token_ids:
+            self._held_ids[index] = (*self._held_ids.get(index, ()), *token_ids)
 
     def _count(self, usage: _Usage) -> None:
         prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details

@@ -83,6 +83,21 @@ async def test_token_ids_are_handed_on() -> None:
     assert sink.pieces[0].token_ids == (5, 6)
 
 
+async def test_ids_of_tokens_without_a_text_of_their_own_come_with_the_text_that_they_began() -> None:
+    half = '{"choices":[{"index":0,"delta":{},"token_ids":[7]}]}'
+    other = '{"choices":[{"index":1,"delta":{"content":"b"},"token_ids":[1]}]}'
+    whole = '{"choices":[{"index":0,"delta":{"content":"é"},"token_ids":[8]}]}'
+    last = '{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop","token_ids":[9]}]}'
+    end = '{"choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}'
+    sink = await answered(*event_stream(half, half, other, whole, half, last, end))
+    assert [(piece.choice, piece.text, piece.token_ids) for piece in sink.pieces] == [
+        (1, "b", (1,)),
+        (0, "é", (7, 7, 8)),
+        (0, "", (7, 9)),
+        (1, "", ()),
+    ]
+
+
 async def test_an_end_without_done_counts_when_every_choice_has_its_reason() -> None:
     assert (await answered(*event_stream(TOKEN, END, end=""))).error is None
 
