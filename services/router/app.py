@@ -43,6 +43,7 @@ from services.router.io.registry import Registry
 from services.router.io.relaying import RelayServicer
 from services.router.io.repeating import Repeating
 from services.router.io.resolving import Resolving
+from services.router.io.second_ends import SecondEnds
 from services.router.io.session_notes import SessionNotes
 from services.router.io.shared_flights import SharedFlights
 from services.router.io.sources import LeaseSource, StaticSource
@@ -252,6 +253,7 @@ class RouterApp:
         quotas = Quotas(journal, clock, metrics, lease_s=settings.quota_lease_s, share=settings.quota_share)
         contexts = self._contexts(journal)
         shared_flights = SharedFlights(journal, clock, settings.id, settings.flight_share_ms / 1000)
+        charges = (quotas, contexts)
         books = Books(
             *(
                 ledger,
@@ -261,8 +263,9 @@ class RouterApp:
                 metrics,
                 settings.cache_prompt_limit_bytes,
                 reclaiming.hint,
-                (quotas, contexts),
+                charges,
                 breakers,
+                SecondEnds(journal, registry, pool, breakers, charges, self._scope, clock, settings.takeover_wait_s),
             ),
             *(Flights(settings.flights, settings.flight_followers), shared_flights, self._scope),
         )
@@ -273,9 +276,19 @@ class RouterApp:
             *(registry, strategy, notes, journal, locator, books, clock, metrics, breakers),
             expected_output_tokens=settings.expected_output_tokens,
         )
-        records = Records(valkey, self._scope, clock)
         admitting = self._admitting(
-            *(placing, registry, cache, records, quotas, journal, locator, books, shared_flights, contexts)
+            *(
+                placing,
+                registry,
+                cache,
+                Records(valkey, self._scope, clock),
+                quotas,
+                journal,
+                locator,
+                books,
+                shared_flights,
+                contexts,
+            )
         )
         servicer = RouterServicer(
             Spanning(admitting, self._telemetry.hops),

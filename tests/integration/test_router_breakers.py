@@ -13,10 +13,11 @@ from services.router.core.breaker import State
 from services.router.core.breakers import Spot, Transition
 from streamway.errors import Cancelled, EngineFailed, EventsExpired, StreamwayError, from_status, to_status
 from streamway.errors.catalogue import ContextLengthExceeded
+from streamway.lanes import give_away
 from streamway.tenancy import TierName
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
-from tests.support.inference_service import finished
+from tests.support.inference_service import failed, finished
 from tests.support.router_mesh import ConnectStream, Mesh, ask, mesh, until
 from tests.support.valkey_server import ValkeyServer
 
@@ -157,6 +158,44 @@ async def test_a_worker_that_left_its_work_to_another_since_its_engine_failed_ha
 ) -> None:
     async with mesh(valkey, valkey_server.url, workers=2, queue_limit=10_000) as made:
         assert await _break(made, made.connect(), "w0", EventsExpired("g", moved="engine_failed"))
+
+
+async def test_the_second_end_of_what_was_moved_counts_where_it_went_and_opens_that_breaker(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    async with mesh(valkey, valkey_server.url, workers=2, queue_limit=10_000) as made:
+        stream = made.connect()
+        first, second = "w0", "w1"
+        for number in range(200):
+            if _state(made, second) is State.OPEN:
+                break
+            await made.renew()
+            request = ask(session=f"s{number}")
+            accepted = (await stream.first(await stream.open(request))).accepted
+            if accepted.worker != first:
+                made.workers[1].hand.push(request.generation, finished(2))
+                continue
+            # What no breaker counts: a drain sends it on, and there the engine is broken.
+            await give_away(valkey, request.generation, first, second)
+            made.workers[0].hand.push(request.generation, failed(2, EventsExpired("g", moved="going_away")))
+            made.workers[1].hand.push(request.generation, failed(3, EngineFailed(second, "broken")))
+            await until(lambda: not made.app._made().books.moved)
+        assert _state(made, second) is State.OPEN
+        assert _state(made, first) is State.CLOSED
+        assert made.judged(first) == (0, 0)
+
+
+async def test_what_is_moved_and_found_nowhere_counts_nowhere_and_is_not_followed_for_ever(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    async with mesh(valkey, valkey_server.url, takeover_wait_s=0.5) as made:
+        stream = made.connect()
+        request = ask()
+        await stream.first(await stream.open(request))
+        made.workers[0].hand.push(request.generation, failed(2, EventsExpired("g", moved="going_away")))
+        await until(lambda: made.app.in_flight == 0)
+        await until(lambda: not made.app._made().books.moved)
+        assert made.judged("w0") == (0, 0)
 
 
 async def test_d3_a_thousand_bad_requests_cancels_and_refusals_open_no_breaker(

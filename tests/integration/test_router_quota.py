@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from streamway.errors import QueueTimeout, StreamwayError, from_status
+from streamway.errors import EventsExpired, QueueTimeout, StreamwayError, from_status
+from streamway.lanes import give_away
 from streamway.rpc import open_channel
 from streamway.runtime.clock import SystemClock
 from streamway.v1 import common_pb2, router_pb2_grpc
 from streamway.valkey import keys
 from streamway.valkey.leases import list_leases
-from tests.support.inference_service import failed, finished
+from tests.support.inference_service import HandWorker, failed, finished
 from tests.support.router_mesh import ConnectStream, Mesh, ask, mesh
 from tests.support.valkey_server import ValkeyServer
 
@@ -77,6 +78,30 @@ async def in_use(valkey: Redis, tenant: str, model: str = "") -> int:
 
 def end(made: Mesh, generation: str, event: common_pb2.Event) -> None:
     made.workers[0].hand.push(generation, event)
+
+
+async def test_what_another_worker_goes_on_with_keeps_its_slot_and_is_charged_by_that_ones_usage(
+    valkey: Redis, valkey_server: ValkeyServer, shared: dict[str, Any]
+) -> None:
+    async with mesh(valkey, valkey_server.url, shared=shared, workers=2) as made:
+        stream = made.connect()
+        event = await opened(stream, wanted("tokens", 200))
+        first = event.accepted.worker
+        second = "w1" if first == "w0" else "w0"
+        workers = {worker.id: worker.hand for worker in made.workers}
+        await give_away(valkey, event.generation, first, second)
+        workers[first].push(event.generation, failed(2, EventsExpired("g", moved="engine_failed")))
+        await eventually(lambda: _is(_subscribed(workers[second]), 1))
+        assert await in_use(valkey, "tokens") == 1
+        workers[second].push(event.generation, finished(30, prompt_tokens=10, completion_tokens=20))
+        await eventually(lambda: _is(in_use(valkey, "tokens"), 0))
+        told = made.app._metrics_registry.get_sample_value
+        assert told("streamway_router_quota_endings_total", {"outcome": "settled"}) == 1
+        assert told("streamway_router_quota_endings_total", {"outcome": "abandoned"}) is None
+
+
+async def _subscribed(hand: HandWorker) -> int:
+    return len(hand.subscribed)
 
 
 async def test_two_routers_share_the_slots_of_a_tenant(

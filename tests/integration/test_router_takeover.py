@@ -67,6 +67,9 @@ async def test_d1_a_relayed_stream_goes_on_after_its_worker_was_killed(
         )
         assert other.began == [(generation, 2)]
         await until(lambda: made.app.in_flight == 0)
+        # Its end is that of the worker that made it.
+        await until(lambda: made.judged(other.id) == (1, 0))
+        assert made.judged(lost.id)[0] == made.judged(lost.id)[1]
         assert await valkey.xlen(keys.lane(lost.id, "gold")) == 0
         await stream.close()
 

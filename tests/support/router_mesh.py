@@ -20,6 +20,7 @@ from streamway.lanes import LaneReader, TakenTask, own_lanes
 from streamway.rpc import mesh_metadata, open_channel
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_generation_id
+from streamway.tenancy import TierName
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 from streamway.valkey import keys
 from streamway.valkey.leases import Lease
@@ -102,6 +103,11 @@ class Mesh:
     async def renew(self) -> None:
         for worker in self.workers:
             await worker.lease.renew()
+
+    def judged(self, worker: str, model: str = "m", tier: TierName = TierName.GOLD) -> tuple[int, int]:
+        """What a breaker has counted in its window: calls, failures."""
+        window = self.app._made().books._breakers._breakers._of(worker, model)[tier]._window
+        return window.calls, window.failures
 
     async def look(self) -> None:
         """Has the router read its workers anew."""

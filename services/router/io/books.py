@@ -11,6 +11,7 @@ from services.router.core.flights import Flight, Flights, Leaving
 from services.router.core.ledger import Ledger
 from services.router.interfaces import AnswerCache, Ask, Charges
 from services.router.io.breaker_board import BreakerBoard
+from services.router.io.second_ends import SecondEnds
 from services.router.io.shared_flights import SharedFlights
 from services.router.metrics import RouterMetrics
 from streamway.attach import AttachPool
@@ -64,6 +65,7 @@ class Books:
         suspect: Callable[[str], None],
         charges: Sequence[Charges],
         breakers: BreakerBoard,
+        second_ends: SecondEnds,
         flights: Flights,
         shared: SharedFlights,
         scope: TaskScope,
@@ -77,6 +79,7 @@ class Books:
         self._suspect = suspect
         self._charges = charges
         self._breakers = breakers
+        self._second_ends = second_ends
         self.flights = flights
         self._shared = shared
         self._scope = scope
@@ -87,6 +90,11 @@ class Books:
 
     def __len__(self) -> int:
         return len(self._ledger)
+
+    @property
+    def moved(self) -> int:
+        """Generations that their first worker has no more, and whose end at another one is waited for."""
+        return len(self._second_ends)
 
     def entry(self, generation: str) -> Booked | None:
         """A generation that is in flight here."""
@@ -186,7 +194,8 @@ class Books:
     def lost(self, generation: str, worker: str, error: StreamwayError) -> None:
         """Its worker is gone. If another goes on with it, that one reports its load itself."""
         self._suspect(worker)
-        self._abandon_charges(generation)
+        booked = self._open.get(generation)
+        self._leave(generation, goes_on=booked is not None and booked.durable)
         call = self._close(generation)
         if call is not None:
             self._breakers.failed(call, error)
@@ -200,8 +209,7 @@ class Books:
         """It has ended with this event, or its worker has left it to another one."""
         error = from_status(event.error.status) if event.HasField("error") else None
         if isinstance(error, EventsExpired):
-            # What the other one uses is not seen here: the charge stays.
-            self._abandon_charges(generation)
+            self._leave(generation, goes_on=bool(error.metadata.get("moved")))
         else:
             for each in self._charges:
                 each.ended(generation, event)
@@ -212,6 +220,12 @@ class Books:
             self._breakers.failed(call, error)
         else:
             self._breakers.finished(call)
+
+    def _leave(self, generation: str, *, goes_on: bool) -> None:
+        """Its worker has it no more. `goes_on`: another one may have."""
+        booked = self._open.get(generation)
+        if booked is None or not goes_on or not self._second_ends.follow(generation, booked.call.spot):
+            self._abandon_charges(generation)
 
     def _abandon_charges(self, generation: str) -> None:
         for each in self._charges:
