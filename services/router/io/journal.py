@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -17,6 +16,7 @@ from streamway.lanes import NewTask, commands_of
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import new_epoch, new_secret_id
+from streamway.runtime.listening import listening
 from streamway.telemetry.context import recorded
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
@@ -133,7 +133,8 @@ class Journal:
         if self.away:
             raise StoreUnavailable
         try:
-            async with asyncio.timeout(self._timeout_s):
+            # A burst that keeps this loop busy must not be taken for a store that is silent.
+            async with listening(self._timeout_s):
                 while True:
                     session = await self.link.session()
                     try:

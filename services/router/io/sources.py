@@ -17,6 +17,7 @@ from streamway.config.shared import SharedSettings
 from streamway.errors import StoreUnavailable
 from streamway.rpc import mesh_metadata, open_channel
 from streamway.runtime.clock import Clock
+from streamway.runtime.listening import listening
 from streamway.v1 import inference_pb2, inference_pb2_grpc
 from streamway.valkey import keys
 from streamway.valkey.leases import REMEMBERED_MS
@@ -25,6 +26,8 @@ from streamway.valkey.session import LinkLost, Session, StoreRefused
 
 _log = structlog.get_logger("router")
 _ANSWER_S = 1.0
+# gRPC's own clock goes on while this loop is busy, so ours decides.
+_CALL_S = 15.0
 _STORE_ANSWER_S = 2.0
 
 
@@ -88,8 +91,9 @@ class StaticSource:
         async def ask(index: int, address: str, channel: grpc.aio.Channel) -> None:
             stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
             try:
-                load = await stub.GetLoad(inference_pb2.GetLoadRequest(), timeout=_ANSWER_S, metadata=self._metadata)
-            except grpc.aio.AioRpcError:
+                async with listening(_ANSWER_S):
+                    load = await stub.GetLoad(inference_pb2.GetLoadRequest(), timeout=_CALL_S, metadata=self._metadata)
+            except (grpc.aio.AioRpcError, TimeoutError):
                 return
             found[index] = self._worker(address, load)
 
@@ -161,7 +165,7 @@ async def _answered(link: Link, read: Callable[[Session], Awaitable[list[Worker]
     if session is None:
         raise StoreUnavailable
     try:
-        async with asyncio.timeout(_STORE_ANSWER_S):
+        async with listening(_STORE_ANSWER_S):
             return await read(session)
     except (TimeoutError, LinkLost, StoreRefused):
         raise StoreUnavailable from None
