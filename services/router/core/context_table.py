@@ -19,7 +19,7 @@ import xxhash
 
 from services.router.core import context_codec as codec
 from services.router.core.context_blocks import BLOCK_BYTES, Blocks, Chain
-from services.router.core.lru_k import LruK
+from streamway.runtime.lru_k import LruK
 
 _HIGH: Final = 0.9
 _LOW: Final = 0.8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.router.core.lru_k import LruK
+from streamway.runtime.lru_k import LruK
 
 
 def _nothing(_: str) -> bool:
