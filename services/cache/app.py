@@ -15,7 +15,9 @@ from services.cache.core.entries import Entries
 from services.cache.core.eviction import make_eviction
 from services.cache.core.inserts import InsertLimits
 from services.cache.core.semantic.partitions import Partitions
+from services.cache.core.semantic.vouching import Vouching
 from services.cache.core.store import ExactCache, Limits
+from services.cache.core.tags import caller_of
 from services.cache.interfaces import Encoder
 from services.cache.io import indexes
 from services.cache.io.answers import Answers
@@ -183,6 +185,7 @@ class CacheApp:
             self._books,
             self._cache.text,
             self._answers.evict,
+            vouching=Vouching(self._maker if settings.semantic_vouched else None),
             timeout_s=settings.encoder_timeout_s,
             clock=self._clock.monotonic,
         )
@@ -206,6 +209,10 @@ class CacheApp:
             raise StartError(f"STREAMWAY_CACHE_INDEX_FOLDER={folder}: {problem.strerror}") from problem
         IndexFileMetrics(self._registry, files)
         return files
+
+    def _maker(self, tenant: str, entry_id: str) -> str:
+        entry = self._cache.entries.peek(tenant, entry_id)
+        return caller_of(entry.tags) if entry is not None else ""
 
     def _entry_removed(self, entry_id: str) -> None:
         self._answers.forget(entry_id)

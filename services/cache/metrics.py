@@ -115,6 +115,11 @@ def _likeness(likeness: Likeness) -> Iterator[Metric]:
     decided.add_metric(["audit"], total.audits)
     decided.add_metric(["miss"], total.asked - total.hits - total.audits)
     yield decided
+    yield CounterMetricFamily(
+        "streamway_cache_near_duplicates",
+        "Answers kept by their key alone, since a question that is nearly the same has the same answer.",
+        value=likeness.near_duplicates,
+    )
     compared = CounterMetricFamily(
         "streamway_cache_semantic_compared", "Fresh answers compared with an entry's.", labels=["verdict"]
     )

@@ -134,6 +134,11 @@ class CacheSettings(ServiceSettings):
     semantic_same_answer: float = Field(
         default=0.93, ge=0, le=1, description="Cosine from which two answers that no rule tells apart say the same."
     )
+    semantic_vouched: bool = Field(
+        default=False,
+        description="An answer that was made for one user of a tenant is given to its other users by likeness only after a"
+        " worker's answer to such a question was compared with it. For tenants whose users need not trust one another.",
+    )
     semantic_shadow: bool = Field(
         default=False,
         description="The semantic level decides and compares, and serves nothing: see `Stats` for what it would do.",

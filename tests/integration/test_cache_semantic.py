@@ -38,7 +38,9 @@ async def start(valkey: Redis, valkey_server: ValkeyServer) -> AsyncIterator[Any
         await app.start()
         channel = open_channel(app.address, common)
         stack.extend((app, channel))
-        return cache_pb2_grpc.CacheServiceStub(channel)
+        stub: Any = cache_pb2_grpc.CacheServiceStub(channel)
+        stub.made = app
+        return stub
 
     yield make
     for each in reversed(stack):
@@ -196,6 +198,56 @@ async def test_shadow_serves_nothing_and_counts(start: Any) -> None:
     await eventually(lambda: _compared(stub), 1)
     stats = (await stub.Stats(cache_pb2.StatsRequest(tenant="anonymous"))).semantic
     assert (stats.wrong, stats.hits) == (0, 0)
+
+
+async def test_h6_a_burst_of_one_question_in_a_hundred_ways_is_one_entry_to_likeness(start: Any) -> None:
+    stub = await start()
+    first = await keep(stub, asks("How do I reset my password?"), "Click ", "the link.")
+    for number in range(8):
+        request = asks("How do I reset my password" + "?" * (number + 2))
+        stored = await stub.Store(cache_pb2.StoreRequest(request=request, events=answer("Click ", "the link.")))
+        assert stored.entry, "by its key it is found"
+        await eventually(lambda: stub.made._answers._learning, 0)
+    likeness = stub.made._answers.likeness
+    assert likeness.near_duplicates >= 6, "punctuation moves a question by less than that mostly"
+    assert len(likeness.partitions) == 9 - likeness.near_duplicates
+    assert (await look(stub, asks("How do I reset my password???"))).outcome == EXACT
+    assert (await look(stub, asks("How can I reset my password?"))).answer.entry == first
+    # Another answer to nearly the same question is another entry.
+    before = len(likeness.partitions)
+    await stub.Store(cache_pb2.StoreRequest(request=asks("How do I reset my password.?"), events=answer("Ask Bob.")))
+    await eventually(lambda: len(likeness.partitions), before + 1)
+
+
+async def test_h6_what_was_made_for_one_user_is_given_to_others_once_it_was_right_for_one(start: Any) -> None:
+    stub = await start(semantic_vouched=True)
+
+    def by(user: str, text: str, generation: str) -> common_pb2.GenerationRequest:
+        return asks(text, generation, metadata={"user": user})
+
+    async def answered(user: str, text: str, generation: str, fresh: str) -> cache_pb2.LookupResponse:
+        """Asks, and where the cache has nothing a worker answers."""
+        found = await look(stub, by(user, text, generation))
+        if found.outcome == MISS:
+            request = by(user, text, generation)
+            await stub.Store(cache_pb2.StoreRequest(request=request, events=answer(fresh)))
+            await eventually(lambda: stub.made._answers._learning, 0)
+        return found
+
+    crafted = await keep(stub, by("mallory", "How do I reset my password?", "g"), "Send it to Mallory.")
+    again = "How can I reset my password?"
+    assert (await look(stub, by("mallory", again, "m"))).outcome == ALIKE, "whose it is gets it"
+    explained = await stub.Explain(cache_pb2.ExplainRequest(request=by("alice", again, "e")))
+    assert (explained.outcome, explained.reason) == ("audit", "unvouched")
+    assert (await answered("alice", again, "a", "Click the link.")).outcome == MISS
+    likeness = stub.made._answers.likeness
+    assert likeness.standings.of("anonymous").wrong_hits.floor(crafted) is not None, "it was wrong for Alice"
+
+    right = await keep(stub, by("bob", "How do I descale a kettle?", "b"), "Boil vinegar in it.")
+    other = "How can I descale a kettle?"
+    assert (await answered("carol", other, "c", "Boil vinegar in it.")).outcome == MISS
+    found = await look(stub, by("dave", "How can I descale the kettle?", "d"))
+    assert (found.outcome, found.answer.entry) == (ALIKE, right), "it was right for Carol"
 
 
 @pytest.mark.parametrize("question", ["What is the weather like?", "Where is my order?", "x" * 100_000, " "])

@@ -96,9 +96,9 @@ class Books:
         self._debit(tenant, what, Amount(0, seconds * self.prices.second, seconds))
 
     def worth(self, answer: cache_pb2.CachedAnswer) -> Amount:
-        """What an engine would do for it. Its time is known where offsets were kept with it."""
+        """What an engine would do for it. Its time is that of its last event, where offsets were kept with them."""
         usage = answer.usage
-        seconds = max((event.offset_ms for event in answer.events), default=0) / 1000
+        seconds = answer.events[-1].offset_ms / 1000 if answer.events else 0.0
         money = self.prices.of_tokens(usage.prompt_tokens, usage.completion_tokens)
         return Amount(usage.prompt_tokens + usage.completion_tokens, money, seconds)
 

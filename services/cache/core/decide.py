@@ -48,6 +48,7 @@ Reason = Literal[
     "doubted",
     "verifier_untrained",
     "verifier_unavailable",
+    "unvouched",
 ]
 
 

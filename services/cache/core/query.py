@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from services.cache.core.eligibility import refuses_read
+from services.cache.core.tags import caller_of, tags_of
 from streamway.cachekey import NotCanonical, canonical_form, context_key, exact_key, folded_key, question_of
 from streamway.v1 import common_pb2
 
@@ -15,7 +16,8 @@ from streamway.v1 import common_pb2
 class Query:
     """A request that may be answered from the cache.
 
-    `tenant` is the authenticated one, `model` the resolved one; `request` is its id, which draws for audits.
+    `tenant` is the authenticated one, `model` the resolved one; `request` is its id, which draws for audits; `user` whom the
+    tenant says it asks for, where it may be answered by likeness.
     """
 
     tenant: str
@@ -24,6 +26,7 @@ class Query:
     form: dict[str, Any]
     policy: common_pb2.CachePolicy.ValueType
     request: str
+    user: str = ""
 
     @classmethod
     def of(cls, tenant: str, request: common_pb2.GenerationRequest, limit_bytes: int) -> Self | None:
@@ -37,7 +40,8 @@ class Query:
             key = exact_key(tenant, request.model, form)
         except NotCanonical:
             return None
-        return cls(tenant, request.model, key, form, request.cache, request.generation)
+        user = caller_of(tags_of(request)) if request.cache == common_pb2.CACHE_POLICY_SEMANTIC else ""
+        return cls(tenant, request.model, key, form, request.cache, request.generation, user)
 
     @property
     def semantic(self) -> bool:

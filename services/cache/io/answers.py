@@ -246,14 +246,16 @@ class Answers:
         return cache_pb2.LookupResponse(outcome=cache_pb2.CACHE_OUTCOME_MISS)
 
     async def _learn(self, likeness: Likeness, query: Query, entry: Entry, text: str) -> None:
-        alike = None
+        alike, repeats = None, False
         try:
             # Compared first: once it is findable it would be its own nearest.
             await likeness.learn(query, text)
-            alike = await likeness.add(query, entry.id, partial(self._lives, entry))
+            repeats = await likeness.repeats(query, text)
+            if not repeats:
+                alike = await likeness.add(query, entry.id, partial(self._lives, entry))
         finally:
             self._learning -= 1
-            self._keep(entry, alike or _unencoded(query))
+            self._keep(entry, None if repeats else alike or _unencoded(query))
 
 
 def _unencoded(query: Query) -> Alike:

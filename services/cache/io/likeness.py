@@ -25,6 +25,7 @@ from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.partitions import Partitions, cost_bytes
 from services.cache.core.semantic.standing import Standing, Standings
 from services.cache.core.semantic.unsuited import unsuited
+from services.cache.core.semantic.vouching import UNVOUCHED, Vouching
 from services.cache.core.verifier import FeatureVerifier, Opinion
 from services.cache.core.vetoes.text import Text
 from services.cache.interfaces import Vector
@@ -41,6 +42,8 @@ _log = structlog.get_logger("cache")
 _REMEMBERED: Final = 2048
 # Questions whose fresh answer is waited for, and entries whose last question is known.
 _MOST_AWAITED: Final = 4096
+# Questions so alike with the same answer are one: a second entry would find nothing that the first does not.
+_NEARLY_THE_SAME: Final = 0.995
 
 
 class Found(NamedTuple):
@@ -51,11 +54,15 @@ class Found(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A question whose fresh answer is compared with those of entries. `audit`: the first one would have been served."""
+    """A question whose fresh answer is compared with those of entries. `audit`: the first one would have been served.
+
+    `unvouched` is an entry that another user may get once it has been right for this one, and how alike it was.
+    """
 
     question: bytes
     audit: bool
     comparisons: tuple[Comparison, ...]
+    unvouched: Found | None = None
 
 
 class Likeness:
@@ -77,6 +84,7 @@ class Likeness:
         *,
         timeout_s: float,
         clock: Callable[[], float],
+        vouching: Vouching,
     ) -> None:
         self._encoding = encoding
         self._searching = searching
@@ -86,6 +94,9 @@ class Likeness:
         self._evict = evict
         self._timeout_s = timeout_s
         self._clock = clock
+        self._vouching = vouching
+        # Entries that are not found by likeness, since another one says the same.
+        self.near_duplicates = 0
         self._partitions = searching.partitions
         # Other caches are told of wrong answers, once there is a way to them.
         self.tell: Callable[[Change], None] = _nobody
@@ -134,7 +145,10 @@ class Likeness:
         question = _key(query.question)
         if decision.outcome is Outcome.AUDIT and decision.entry is not None:
             self._books.audited(query.tenant, decision.entry)
-        if decision.compare:
+        if decision.reason == UNVOUCHED and decision.entry is not None:
+            unvouched = Found(decision.entry, decision.similarity)
+            self._awaited.put((query.tenant, query.key), _Awaited(question, True, (), unvouched))
+        elif decision.compare:
             awaited = _Awaited(question, decision.outcome is Outcome.AUDIT, decision.compare)
             self._awaited.put((query.tenant, query.key), awaited)
         if decision.outcome is not Outcome.SERVE or decision.entry is None:
@@ -153,7 +167,8 @@ class Likeness:
         ]
         asked = Asked(_key(question), self._text(question), _draw(query.request))
         standing = self._standings.of(query.tenant)
-        return await self._with_opinions(candidates, asked, standing, query.tenant)
+        decision = await self._with_opinions(candidates, asked, standing, query.tenant)
+        return self._vouching.checked(query.tenant, query.user, decision)
 
     async def add(self, query: Query, entry: str, alive: Callable[[], bool]) -> Alike | None:
         """Makes an entry findable that `cost_bytes` counted, if it is there once its vector is; gives what is to be kept."""
@@ -186,6 +201,8 @@ class Likeness:
         awaited = self._awaited.pop((query.tenant, query.key))
         if awaited is None:
             return
+        if awaited.unvouched is not None:
+            await self._vouch(query.tenant, awaited.question, awaited.unvouched, fresh)
         standing = self._standings.of(query.tenant)
         for comparison in awaited.comparisons:
             place = self._partitions.question(comparison.entry)
@@ -227,6 +244,29 @@ class Likeness:
         """The entry is gone."""
         self._partitions.remove(entry)
         self._served.pop(entry)
+        self._vouching.forget(entry)
+
+    async def repeats(self, query: Query, text: str) -> bool:
+        """A question that is nearly this one has an entry with this very answer; counted."""
+        vector = await self._vector(query.question)
+        if vector is None:
+            return False
+        near = await self._searching.nearest(partition_key(query.context, self._encoding.name), vector, 1)
+        if not near or near[0].similarity < _NEARLY_THE_SAME or self._stored(query.tenant, near[0].entry) != text:
+            return False
+        self.near_duplicates += 1
+        return True
+
+    async def _vouch(self, tenant: str, asked: bytes, found: Found, fresh: str) -> None:
+        place, stored = self._partitions.question(found.entry), self._stored(tenant, found.entry)
+        right = await self._judge.same(fresh, stored) if stored is not None else None
+        if right is None or place is None:
+            return
+        self._books.worked(tenant, "embedding", 2 * self._encoding.seconds_a_text)
+        if right:
+            self._vouching.right(found.entry)
+        else:
+            self._wrong(tenant, found.entry, asked, _key(place), found.similarity)
 
     def _wrong(self, tenant: str, entry: str, asked: bytes, stored: bytes, similarity: float) -> None:
         follows = self._standings.of(tenant).wrong(entry, asked, stored, similarity)
