@@ -13,7 +13,7 @@ from services.cache.core.semantic.kinds import IndexLimits
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.switch import Terms
 from services.cache.core.vetoes.chain import Chain
-from streamway.config import ServiceSettings
+from streamway.config import FilledText, ServiceSettings
 
 
 class CacheSettings(ServiceSettings):
@@ -22,15 +22,17 @@ class CacheSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="STREAMWAY_CACHE_")
     section: ClassVar[str] = "cache"
 
-    node: str = Field(
+    node: FilledText = Field(
         default="cache-0",
-        pattern=r"[A-Za-z0-9_.-]{1,64}",
-        description="Name of this process among the caches of a mesh; the id of its lease.",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Name of this process among the caches of a mesh; the id of its lease. {hostname} in it is this machine's.",
     )
     host: str = Field(default="127.0.0.1", description="Address the gRPC server listens on.")
     port: int = Field(default=7002, ge=0, le=65535, description="Port of the gRPC server. 0: a free one.")
-    advertise: str = Field(
-        default="", description="Address, host:port, under which others reach this cache. Empty: where it listens."
+    advertise: FilledText = Field(
+        default="",
+        description="Address, host:port, under which others reach this cache; {ip} and {hostname} in it are this machine's."
+        " Empty: where it listens.",
     )
     operations_host: str = Field(
         default="127.0.0.1", description="Address of the operations port (/healthz, /readyz, /metrics)."

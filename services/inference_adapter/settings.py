@@ -14,7 +14,7 @@ from services.inference_adapter.backends.options import BackendOptions, EngineKi
 from services.inference_adapter.core.concurrency import LimitRule
 from services.inference_adapter.core.retry_budget import RetryBudget
 from services.inference_adapter.core.silence import SilenceLimits
-from streamway.config import ServiceSettings
+from streamway.config import FilledText, ServiceSettings
 from streamway.lanes.task import MOST_ATTEMPTS
 from streamway.memory import Floor
 from streamway.simulation.settings import SimulationSettings
@@ -48,16 +48,17 @@ class AdapterSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="STREAMWAY_ADAPTER_", env_nested_delimiter="__")
     section: ClassVar[str] = "adapter"
 
-    worker: str = Field(
+    worker: FilledText = Field(
         default_factory=lambda: f"adapter-{socket.gethostname()}",
         pattern=r"^[A-Za-z0-9_.-]{1,64}$",
         description="Name of this worker, unique in the mesh. It names the lanes, so keep it over restarts.",
     )
     host: str = Field(default="127.0.0.1", description="Address that gRPC listens on.")
     port: int = Field(default=7010, ge=0, le=65535, description="Port that gRPC listens on. 0: a free one.")
-    advertise: str = Field(
+    advertise: FilledText = Field(
         default="",
-        description="Address that others reach this worker at, host:port. Empty: where gRPC listens.",
+        description="Address that others reach this worker at, host:port; {ip} and {hostname} in it are this machine's. Empty:"
+        " where gRPC listens.",
     )
     operations_host: str = Field(default="127.0.0.1", description="Address that health and metrics listen on.")
     operations_port: int | None = Field(

@@ -10,7 +10,7 @@ from pydantic_settings import SettingsConfigDict
 from services.router.core.breaker import Waits
 from services.router.core.breakers import BreakerOptions
 from services.router.core.threshold import BreakerRule
-from streamway.config import ServiceSettings
+from streamway.config import FilledText, ServiceSettings
 from streamway.tenancy import TierName
 
 
@@ -20,14 +20,16 @@ class RouterSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="STREAMWAY_ROUTER_")
     section: ClassVar[str] = "router"
 
-    id: str = Field(
+    id: FilledText = Field(
         default="router-0",
         pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        description="Name of this router in leases and logs; unique in the mesh.",
+        description="Name of this router in leases and logs; unique in the mesh. {hostname} in it is this machine's.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on. Beyond loopback, keys are required.")
-    advertise: str = Field(
-        default="", description="Address others reach this router at, host:port. Empty: where it listens."
+    advertise: FilledText = Field(
+        default="",
+        description="Address others reach this router at, host:port; {ip} and {hostname} in it are this machine's. Empty: where"
+        " it listens.",
     )
     port: int = Field(default=7001, ge=0, le=65535, description="gRPC port. 0: take a free one.")
     operations_host: str = Field(default="127.0.0.1", description="Address of the operations port.")
