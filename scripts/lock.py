@@ -1,6 +1,6 @@
 """Pins `requirements/*.txt` from pyproject.toml, with the hash of every file and without index addresses.
 
-`dev.txt` comes first; `runtime.txt` takes its versions, so that what is tested is what runs.
+`dev.txt` comes first; the others take its versions, so that what is tested is what runs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _RUNTIME: Final = ("embedded", "llamacpp", "semantic")
+_SERVICES: Final = ("edge", "router", "inference_adapter", "cache", "supervisor")
 _HEADERS: Final = {
     "dev.txt": "# Everything that building, testing and measuring needs. Made by `make lock`; do not edit.\n",
     "runtime.txt": "# What a running mesh needs, llama.cpp and the embedded Valkey included. Made by `make lock`; do not edit.\n",
     "build.txt": "# What building the package needs. Made by `make lock`; do not edit.\n",
+    **{f"{name}.txt": f"# What the image of {name} holds. Made by `make lock`; do not edit.\n" for name in _SERVICES},
 }
 
 
@@ -34,6 +36,8 @@ def main() -> None:
     lock("dev.txt", "pyproject.toml", *runtime, "--extra=dev", *upgrade)
     lock("runtime.txt", "pyproject.toml", *runtime, "--constraints=requirements/dev.txt", *upgrade)
     lock("build.txt", "requirements/build.in", "--constraints=requirements/dev.txt", *upgrade)
+    for name in _SERVICES:
+        lock(f"{name}.txt", f"--group={name}", "--constraints=requirements/dev.txt", *upgrade)
 
 
 if __name__ == "__main__":

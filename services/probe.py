@@ -1,17 +1,23 @@
-"""The health check of a container: `python -m services.probe PORT` asks the operations port on loopback whether it is ready.
+"""The health check of a container: `python -m services.probe [PORT]` asks the operations port on loopback whether it is ready.
 
-Standard library only, since it runs every few seconds beside the service.
+Without a port it is the one that the container's service, in `SERVICE`, opens unless told otherwise. Standard library only, since
+it runs every few seconds beside the service.
 """
 
 from __future__ import annotations
 
 import http.client
+import os
 import sys
+from typing import Final
+
+PORTS: Final = {"edge": 9100, "router": 8001, "cache": 8002, "inference_adapter": 8010}
+_ANSWER_S: Final = 5.0
 
 
 def ready(port: int) -> bool:
-    """True when `/readyz` on this port says so within two seconds."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    """True when `/readyz` on this port says so within five seconds."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
     try:
         connection.request("GET", "/readyz")
         return connection.getresponse().status == http.client.OK
@@ -22,4 +28,5 @@ def ready(port: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if ready(int(sys.argv[1])) else 1)
+    given = sys.argv[1] if len(sys.argv) > 1 else PORTS[os.environ["SERVICE"]]
+    sys.exit(0 if ready(int(given)) else 1)
