@@ -13,13 +13,15 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PROTOS := $(wildcard protos/streamway/v1/*.proto)
 UV := uv==0.13.9
 COMPOSE := docker compose --env-file .run/compose.env
+PROFILE ?=
+PROFILED := $(if $(findstring observability,$(PROFILE)),STREAMWAY_TRACES=true)
 # Test files run in so many processes side by side: most of them wait most of the time.
 TESTS_AT_ONCE ?= 3
 
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run test soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up down clean
+.PHONY: help setup model gen run test soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,12 +61,19 @@ endif
 endif
 	@exec $(BIN)/streamway up --engine $(ENGINE) $(ARGS)
 
-up: setup ## the same as containers, built here; makes a mesh token and an API key on first use
+up: setup ## the same as containers, built here; makes a mesh token and an API key on first use. PROFILE=observability, vllm
 	@$(BIN)/python scripts/make_secrets.py
-	@$(COMPOSE) up --build --detach --wait
+	@$(PROFILED) $(COMPOSE) $(addprefix --profile ,$(PROFILE)) up --build --detach --wait
+
+roll: setup ## replaces the containers one at a time by ones of the code that is here; streams go on
+	@$(COMPOSE) build
+	@$(BIN)/python scripts/roll.py $(COMPOSE)
 
 down: ## stops the containers and keeps their data
-	@$(COMPOSE) down
+	@$(COMPOSE) --profile '*' down
+
+compose-test: setup ## docker-compose.yml on a Docker engine, from up to down. ARGS="--offline", "--no-build", "--no-model"
+	@$(BIN)/python -m tests.compose $(ARGS)
 
 bench: setup ## the load clients against a mesh with the simulated engine; prints a table. ARGS="--streams 100"
 	@$(BIN)/python -m benchmarks.run $(ARGS)
