@@ -319,6 +319,7 @@ class Adapter:
             self._memory,
             self._direct_quota,
             concurrency,
+            metrics,
         )
         self._server = MeshServer(
             settings.host,

@@ -16,6 +16,8 @@ class AdapterMetrics:
     """Counters are moved once a flush or once a generation, never once a token."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        # What that counter says: a metric is not read back.
+        self.tokens_made = 0
         self._tokens = Counter("streamway_tokens", "Token units made by the engine.", registry=registry)
         self._events = Counter("streamway_events", "Events passed on; one may hold many tokens.", registry=registry)
         self.generations = Counter(
@@ -117,6 +119,7 @@ class AdapterMetrics:
     def made(self, units: int, events: int) -> None:
         """Token units and events that were flushed."""
         if units:
+            self.tokens_made += units
             self._tokens.inc(units)
         if events:
             self._events.inc(events)

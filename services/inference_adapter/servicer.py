@@ -18,6 +18,7 @@ from services.inference_adapter.io.fanout.outbox import Outbox
 from services.inference_adapter.io.fanout.subscription import Subscription
 from services.inference_adapter.io.generation import Generation
 from services.inference_adapter.io.worker import Worker
+from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.validation import check_request
 from streamway.affinity import session_key
 from streamway.auth import Identity
@@ -52,6 +53,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         memory: MemoryWatch,
         quota: DirectQuota,
         concurrency: Concurrency,
+        metrics: AdapterMetrics,
     ) -> None:
         self._name = name
         self._worker = worker
@@ -65,6 +67,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._memory = memory
         self._quota = quota
         self._concurrency = concurrency
+        self._metrics = metrics
         self.draining = False
 
     def Attach(  # noqa: N802
@@ -125,6 +128,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             preload_depth=window.preload.value,
             slots_why=info.why,
             limit_why=self._concurrency.why,
+            tokens_made=self._metrics.tokens_made,
         )
 
     async def _checked(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.supervisor import examples
 from streamway import __version__
 from streamway.errors import StreamwayError
 from streamway.runtime.process import StartError
@@ -16,7 +17,6 @@ app = typer.Typer(
     name="streamway",
     help="A gRPC streaming mesh for self-hosted LLM inference.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -27,32 +27,6 @@ app.add_typer(keys_app, name="keys")
 tasks_app = typer.Typer(help="Tasks that brought down too many workers.", no_args_is_help=True)
 app.add_typer(tasks_app, name="tasks")
 
-_UP_EXAMPLES = """[bold]Examples[/bold]
-
-  streamway up                                       the small model of `make run`, on llama.cpp
-
-  streamway up --model ~/models/qwen3-8b.gguf        any GGUF file
-
-  streamway up --engine simulated --workers 4        no model at all, four workers
-
-  streamway up --engine http://127.0.0.1:8000        a vLLM that runs already
-"""
-_CHAT_EXAMPLES = """[bold]Examples[/bold]
-
-  streamway chat                                     a conversation; Ctrl-C stops an answer, Ctrl-D ends it
-
-  streamway chat "Name three rivers"                 one answer, then exit
-
-  git diff | streamway chat -                        the question from standard input
-"""
-_CHAOS_EXAMPLES = """[bold]Examples[/bold]
-
-  streamway chaos                                    a mesh of its own; each kind killed, paused, cut off
-
-  streamway chaos --full --json chaos.json           the whole matrix
-
-  streamway chaos --running --only adapter           the mesh of `streamway up --engine simulated --workers 2`
-"""
 _Router = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Router to talk to. Default: that of the mesh in --data-dir.")
 ]
@@ -76,7 +50,7 @@ def main(
     """A gRPC streaming mesh for self-hosted LLM inference."""
 
 
-@app.command(epilog=_UP_EXAMPLES)
+@app.command(epilog=examples.UP)
 def up(
     engine: Annotated[
         str | None, typer.Option(metavar="llamacpp|simulated|URL", help="What runs the model. Default: llamacpp.")
@@ -123,24 +97,57 @@ def up(
     )
 
 
-@app.command(epilog=_CHAT_EXAMPLES)
+@app.command(epilog=examples.CHAT)
 def chat(
     question: Annotated[str | None, typer.Argument(help="Ask this and exit; - reads standard input.")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the last chat of this machine, and with its answer if it was broken off."
+        ),
+    ] = False,
+    generation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID[@CURSOR]", help="Read this generation, from its beginning or behind a cursor, and exit."
+        ),
+    ] = None,
     router: _Router = None,
     model: Annotated[str | None, typer.Option(help="Model to ask. Default: the only one, or the first.")] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Longest answer. Default: the engine's own limit.")
     ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Characters as they come, instead of Markdown.")] = False,
     key: _Key = None,
     data_dir: _DataDir = None,
 ) -> None:
-    """Talks to a model from the terminal, over gRPC."""
-    from services.supervisor.commands.chat import talk
+    """Talks to a model from the terminal, over gRPC. What broke is read on where it stopped.
 
-    talk(question, model, max_tokens, {"router": router, "api_key": key, "data_dir": data_dir})
+    The chat is kept in chat.json in the data folder, for you alone, until the next one takes its place.
+    """
+    from services.supervisor.commands.chat import Wishes, talk
+
+    if generation is not None and (resume or question is not None):
+        raise StartError("--generation reads one answer: leave the question and --resume out")
+    wishes = Wishes(model, max_tokens, resume, generation, plain)
+    talk(question, wishes, {"router": router, "api_key": key, "data_dir": data_dir})
 
 
-@app.command()
+@app.command(epilog=examples.TOP)
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print it once, after a second, and exit.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, max=60, help="Seconds between two looks.")] = 1.0,
+    valkey: _Valkey = None,
+    key: _Key = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Shows workers, their lanes and streams, and tokens a second, live. Ctrl-C ends it."""
+    from services.supervisor.commands.top import watch
+
+    watch(valkey, every, {"api_key": key, "data_dir": data_dir}, once=once)
+
+
+@app.command(epilog=examples.STATUS)
 def status(
     valkey: _Valkey = None,
     key: _Key = None,
@@ -152,7 +159,7 @@ def status(
     show(valkey, {"api_key": key, "data_dir": data_dir})
 
 
-@app.command(epilog=_CHAOS_EXAMPLES)
+@app.command(epilog=examples.CHAOS)
 def chaos(
     short: Annotated[bool, typer.Option("--short", help="Seven deeds, about a minute.")] = False,
     full: Annotated[
@@ -185,7 +192,7 @@ def chaos(
     torment(rounds, running=running, json_file=json_file, options={"api_key": key, "data_dir": data_dir})
 
 
-@app.command("prune")
+@app.command("prune", epilog=examples.PRUNE)
 def prune_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be freed.")] = False,
     valkey: _Valkey = None,
@@ -197,7 +204,7 @@ def prune_command(
     prune(dry=dry_run, valkey=valkey, options={"data_dir": data_dir})
 
 
-@config_app.command("show")
+@config_app.command("show", epilog=examples.CONFIG_SHOW)
 def config_show() -> None:
     """Prints the effective settings of every service as YAML, secrets masked."""
     from services.supervisor.commands.config import show
@@ -205,7 +212,7 @@ def config_show() -> None:
     show()
 
 
-@config_app.command("check")
+@config_app.command("check", epilog=examples.CONFIG_CHECK)
 def config_check() -> None:
     """Checks the settings of every service; exit code 2 and one line for each that would not start."""
     from services.supervisor.commands.config import check
@@ -213,7 +220,7 @@ def config_check() -> None:
     check()
 
 
-@tasks_app.command("dead")
+@tasks_app.command("dead", epilog=examples.DEAD)
 def dead_list(
     model: Annotated[str | None, typer.Argument(help="Model to list. Default: how many each model has.")] = None,
     valkey: _Valkey = None,
@@ -225,7 +232,7 @@ def dead_list(
     show(model, valkey, {"data_dir": data_dir})
 
 
-@tasks_app.command("redrive", epilog="[bold]Example[/bold]\n\n  streamway tasks redrive qwen3-8b")
+@tasks_app.command("redrive", epilog=examples.REDRIVE)
 def dead_retry(
     model: Annotated[str, typer.Argument(help="Model whose tasks to try again.")],
     generation: Annotated[str | None, typer.Option(help="Only this one. Default: all.")] = None,
@@ -241,7 +248,7 @@ def dead_retry(
     retry(model, generation, valkey, {"data_dir": data_dir})
 
 
-@keys_app.command("new", epilog="[bold]Example[/bold]\n\n  streamway keys new --tenant acme")
+@keys_app.command("new", epilog=examples.KEYS_NEW)
 def keys_new(
     tenant: Annotated[str, typer.Option(help="Tenant the key belongs to: letters, digits, _ . -")],
 ) -> None:
@@ -251,7 +258,7 @@ def keys_new(
     new(tenant)
 
 
-@keys_app.command("hash", epilog="[bold]Example[/bold]\n\n  streamway keys hash < key.txt")
+@keys_app.command("hash", epilog=examples.KEYS_HASH)
 def keys_hash() -> None:
     """Reads a key from standard input, or asks for it without showing it, and prints its hash."""
     from services.supervisor.commands.keys import print_hash

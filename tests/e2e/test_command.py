@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import re
@@ -11,9 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from streamway.config import SharedSettings
+from streamway.simulation.request import read
+from streamway.simulation.settings import SimulationSettings
 from streamway.tenancy import hash_key, load_tenancy
 from tests.support.mesh import EngineServer, MeshProcesses
 
@@ -30,11 +34,12 @@ def streamway(*words: str, given: str = "", **environment: str) -> subprocess.Co
     )
 
 
-def test_chat_answers_one_question_on_standard_output_alone(mesh: MeshProcesses) -> None:
-    asked = streamway("chat", "Hello", "--router", mesh.address("router-0"))
+def test_chat_answers_one_question_on_standard_output_alone(mesh: MeshProcesses, tmp_path: Path) -> None:
+    words = ("--router", mesh.address("router-0"), "--data-dir", str(tmp_path))
+    asked = streamway("chat", "Hello", *words)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert asked.stdout.strip()
-    piped = streamway("chat", "-", "--router", mesh.address("router-0"), given="Hello")
+    piped = streamway("chat", "-", *words, given="Hello")
     assert piped.stdout.strip()
 
 
@@ -48,9 +53,9 @@ def test_chat_tells_a_refusal_in_one_line(mesh: MeshProcesses) -> None:
 
 
 class Terminal:
-    """A `streamway chat` that believes to talk to a person."""
+    """A `streamway chat` that believes to talk to a person, on a terminal that can do as much as `term` says."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, term: str = "dumb") -> None:
         self._master, slave = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "services.supervisor", "chat", *words],
@@ -58,7 +63,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            env={**os.environ, "TERM": "dumb", "COLUMNS": "200"},
+            env={**os.environ, "TERM": term, "COLUMNS": "200", "LINES": "50"},
             # Ctrl-C signals whoever has this terminal as its own.
             preexec_fn=lambda: _take_terminal(0),  # noqa: PLW1509 - one ioctl, one signal
         )
@@ -94,11 +99,12 @@ def _take_terminal(file: int) -> None:
 
 
 async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
-    engine_mesh: MeshProcesses, engine: EngineServer
+    engine_mesh: MeshProcesses, engine: EngineServer, tmp_path: Path
 ) -> None:
     # What other tests have left behind may still be in its grace.
     await engine.idle_within(60)
-    terminal = Terminal("--router", engine_mesh.address("router-0"), "--max-tokens", "3000")
+    words = ("--router", engine_mesh.address("router-0"), "--data-dir", str(tmp_path))
+    terminal = Terminal(*words, "--max-tokens", "3000")
     try:
         await terminal.until("Ctrl-D ends")
         terminal.type("Tell me a very long story\n")
@@ -109,6 +115,8 @@ async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
         async with asyncio.timeout(20):
             while await engine.running():
                 await asyncio.sleep(0.05)
+        kept = json.loads((tmp_path / "chat.json").read_text())
+        assert (kept["generation"], len(kept["turns"])) == ("", 2), "what was stopped is said, and not read on"
         terminal.type("/new\n")
         await terminal.until("a new conversation")
         terminal.type("\x04")
@@ -118,6 +126,126 @@ async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
         assert terminal.process.returncode == 0
     finally:
         terminal.close()
+
+
+async def test_resume_goes_on_in_mid_answer_after_the_chat_was_killed(
+    engine_mesh: MeshProcesses, engine: EngineServer, tmp_path: Path
+) -> None:
+    await engine.idle_within(60)
+    words = ("--router", engine_mesh.address("router-0"), "--data-dir", str(tmp_path))
+    question, tokens = "What becomes of rain?", 250
+    whole = simulated(question, tokens)
+    terminal = Terminal(question, *words, "--max-tokens", str(tokens))
+    try:
+        await terminal.until(r"(.|\r\n){80}")
+    finally:
+        terminal.close()
+    kept = json.loads((tmp_path / "chat.json").read_text())
+    assert whole.startswith(kept["shown"])
+    assert 0 < len(kept["shown"]) < len(whole)
+    # It waits for its reader only for the grace: the next reader is quicker.
+    resumed = await asyncio.to_thread(streamway, "chat", "And of snow?", "--resume", *words)
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert resumed.stdout.startswith(f"{whole}\n"), "from its first word, and each once"
+    turns = json.loads((tmp_path / "chat.json").read_text())["turns"]
+    assert [turn["content"] for turn in turns[:3]] == [question, whole, "And of snow?"], "and the conversation with it"
+    again = await asyncio.to_thread(streamway, "chat", "--generation", kept["generation"], *words)
+    assert again.stdout == f"{whole}\n"
+    cursor = f"{kept['generation']}@{kept['epoch']}-{kept['position']}"
+    rest = await asyncio.to_thread(streamway, "chat", "--generation", cursor, *words)
+    assert kept["shown"] + rest.stdout == f"{whole}\n"
+    nothing = streamway("chat", "--resume", "--data-dir", str(tmp_path / "none"), words[0], words[1])
+    assert nothing.returncode == 2
+    assert "begin one with `streamway chat`" in nothing.stderr
+
+
+async def test_an_answer_goes_on_when_its_router_dies(mesh: MeshProcesses, tmp_path: Path) -> None:
+    question, tokens = "Where does a river begin?", 400
+    terminal = Terminal(
+        question, "--data-dir", str(tmp_path), "--max-tokens", str(tokens), "--router", mesh.address("router-0")
+    )
+    try:
+        await terminal.until(r"(.|\r\n){60}")
+        old = mesh.kill("router-0")
+        await mesh.restarted("router-0", old)
+        async with asyncio.timeout(60):
+            while terminal.process.poll() is None:
+                await terminal.until("")
+                await asyncio.sleep(0.05)
+        assert terminal.process.returncode == 0, terminal.seen
+    finally:
+        terminal.close()
+    turns = json.loads((tmp_path / "chat.json").read_text())["turns"]
+    assert turns[1]["content"] == simulated(question, tokens)
+
+
+def simulated(question: str, tokens: int) -> str:
+    """What the simulated engine answers."""
+    body = json.dumps({"messages": [{"role": "user", "content": question}]}).encode()
+    return read(body, SimulationSettings()).choices[0].text.start(tokens)
+
+
+async def test_a_terminal_that_can_gets_markdown(mesh: MeshProcesses, tmp_path: Path) -> None:
+    terminal = Terminal("--router", mesh.address("router-0"), "--data-dir", str(tmp_path), term="xterm-256color")
+    try:
+        await terminal.until("Ctrl-D ends")
+        terminal.type("Hello\n")
+        await terminal.until(r"tokens · adapter-\d")
+        assert "\x1b[?25l" in terminal.seen, "the growing part is drawn anew, with the cursor hidden"
+        assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("\x1b[?25l"), "and it is back"
+    finally:
+        terminal.close()
+
+
+def test_top_shows_workers_lanes_streams_and_tokens_a_second(mesh: MeshProcesses, tmp_path: Path) -> None:
+    data_dir = str(Path(mesh.address("valkey").removeprefix("unix://")).parent)
+    words = [
+        sys.executable,
+        "-m",
+        "services.supervisor",
+        "chat",
+        "Tell me of ten thousand rivers",
+        "--max-tokens",
+        "20000",
+    ]
+    talking = subprocess.Popen(
+        [*words, "--router", mesh.address("router-0"), "--data-dir", str(tmp_path)], stdout=subprocess.PIPE
+    )
+    try:
+        assert talking.stdout is not None
+        assert talking.stdout.read(20)
+        shown = streamway("top", "--once", "--data-dir", data_dir, COLUMNS="140")
+    finally:
+        talking.send_signal(signal.SIGINT)
+        talking.communicate(timeout=30)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    summary = re.search(
+        r"2 workers · 1 routers · (\d+) running · (\d+) read live · (\d+) tasks in lanes · (\d+) tokens/s", shown.stdout
+    )
+    assert summary is not None, shown.stdout
+    assert all(int(number) >= 1 for number in summary.groups()), shown.stdout
+    (busy,) = [
+        line.split() for line in shown.stdout.splitlines() if re.match(r"adapter-\d ", line) and " 1 of " in line
+    ]
+    assert busy[1] == "ready"
+    assert int(busy[-2]) >= 1, "its tokens a second"
+    nothing = streamway("top", "--once", "--valkey", f"unix://{tmp_path}/none.sock")
+    assert nothing.returncode == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_is_given_its_completion(shell: str) -> None:
+    script = streamway("--show-completion", shell)
+    assert script.returncode == 0
+    assert "_STREAMWAY_COMPLETE" in script.stdout
+    asked = {
+        "bash": {"COMP_WORDS": "streamway to", "COMP_CWORD": "1"},
+        "zsh": {"_TYPER_COMPLETE_ARGS": "streamway to"},
+        "fish": {"_TYPER_COMPLETE_ARGS": "streamway to", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    offered = streamway(_STREAMWAY_COMPLETE=f"complete_{shell}", **asked)
+    assert "top" in offered.stdout
+    assert "status" not in offered.stdout
 
 
 def test_status_shows_workers_models_routers_caches_and_edges(mesh: MeshProcesses, tmp_path: Path) -> None:

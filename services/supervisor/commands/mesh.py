@@ -26,12 +26,12 @@ class Mesh:
         self._file = read_json(self.settings.data_dir.expanduser() / MESH_FILE)
 
     @property
-    def router(self) -> str:
-        """Address of a router."""
+    def routers(self) -> list[str]:
+        """Addresses of routers, at least one: the one that was given, or those of the running mesh."""
         if self.settings.router:
-            return self.settings.router
-        rows = self.processes
-        return next((str(row["address"]) for row in rows if row["name"].startswith("router-")), DEFAULT_ROUTER)
+            return [self.settings.router]
+        found = [str(row["address"]) for row in self.processes if row["name"].startswith("router-")]
+        return found or [DEFAULT_ROUTER]
 
     @property
     def processes(self) -> list[dict[str, Any]]:

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
-import grpc.aio
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from services.supervisor.commands.mesh import Mesh
-from streamway.rpc import open_channel
-from streamway.runtime.clock import SystemClock
-from streamway.v1 import cache_pb2, cache_pb2_grpc, inference_pb2, inference_pb2_grpc
-from streamway.valkey.connection import connect
-from streamway.valkey.leases import list_leases
-
-_ANSWER_S: Final = 2.0
-_KINDS: Final = ("worker", "router", "cachenode")
-Leases = dict[str, dict[str, str]]
-
-
-@dataclass(slots=True)
-class Picture:
-    """The mesh at one moment: leases by kind, and the answers of those that were asked."""
-
-    leases: dict[str, Leases] = field(default_factory=dict)
-    loads: dict[str, inference_pb2.GetLoadResponse] = field(default_factory=dict)
-    stats: dict[str, cache_pb2.StatsResponse] = field(default_factory=dict)
+from services.supervisor.io.looking import Looker, Picture
 
 
 def show(valkey: str | None, options: Mapping[str, str | int | Path | None]) -> None:
@@ -48,39 +27,8 @@ def show(valkey: str | None, options: Mapping[str, str | int | Path | None]) -> 
 
 
 async def _look(mesh: Mesh, valkey: str | None) -> Picture:
-    picture = Picture()
-    client = await connect(mesh.valkey_url(valkey), start_timeout_s=1.0)
-    try:
-        for kind in _KINDS:
-            picture.leases[kind] = await list_leases(client, SystemClock(), kind)
-    finally:
-        await client.aclose()
-    async with asyncio.TaskGroup() as group:
-        for worker, lease in picture.leases["worker"].items():
-            group.create_task(_ask_worker(mesh, worker, lease["address"], picture))
-        for node, lease in picture.leases["cachenode"].items():
-            group.create_task(_ask_cache(mesh, node, lease["address"], picture))
-    return picture
-
-
-async def _ask_worker(mesh: Mesh, worker: str, address: str, picture: Picture) -> None:
-    async with open_channel(address, mesh.shared) as channel:
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        try:
-            picture.loads[worker] = await stub.GetLoad(
-                inference_pb2.GetLoadRequest(), metadata=mesh.metadata, timeout=_ANSWER_S
-            )
-        except grpc.aio.AioRpcError:
-            return  # shown as such: it has a lease and does not answer
-
-
-async def _ask_cache(mesh: Mesh, node: str, address: str, picture: Picture) -> None:
-    async with open_channel(address, mesh.shared) as channel:
-        stub = cache_pb2_grpc.CacheServiceStub(channel)
-        try:
-            picture.stats[node] = await stub.Stats(cache_pb2.StatsRequest(), metadata=mesh.metadata, timeout=_ANSWER_S)
-        except grpc.aio.AioRpcError:
-            return
+    async with Looker(mesh.valkey_url(valkey), mesh.shared, mesh.metadata) as looker:
+        return await looker.look()
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -107,12 +55,7 @@ def _workers(picture: Picture) -> Table:
 
 def _models(picture: Picture) -> Table:
     table = _table("models", "model", "workers", "slots", "context")
-    served: dict[str, list[tuple[int, int]]] = {}
-    for lease in picture.leases["worker"].values():
-        for model in json.loads(lease.get("models") or "[]"):
-            row = (int(lease.get("slots") or 0), int(model.get("context_tokens") or 0))
-            served.setdefault(model["name"], []).append(row)
-    for name, rows in sorted(served.items()):
+    for name, rows in sorted(picture.models().items()):
         context = min(tokens for _, tokens in rows)
         slots = sum(count for count, _ in rows)
         table.add_row(name, str(len(rows)), str(slots), f"{context} tokens" if context else "unknown")
