@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from services.edge.core import mesh_picture
 from services.edge.core.buffer_share import RequestRoom
 from services.edge.io.buffer_shares import BufferShares
 from services.edge.io.cache_page import CacheSurface
@@ -19,6 +20,7 @@ from services.edge.io.console import ConsoleSurface
 from services.edge.io.contexts import ContextsSurface
 from services.edge.io.desk import Desk
 from services.edge.io.event_streams import EventStreams
+from services.edge.io.failures import FailuresSurface
 from services.edge.io.feedback import FeedbackSurface
 from services.edge.io.gate import Gate
 from services.edge.io.generations import GenerationsSurface
@@ -26,6 +28,7 @@ from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.io.housekeeping import Housekeeper
 from services.edge.io.http_errors import ErrorsMiddleware
 from services.edge.io.listener import Listener
+from services.edge.io.mesh_page import MeshSurface
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.models import ModelsSurface
 from services.edge.io.outbox import Flusher
@@ -36,6 +39,7 @@ from services.edge.io.responses_desk import ResponsesDesk
 from services.edge.io.responses_store import ResponseStore
 from services.edge.io.restores import Restores
 from services.edge.io.routers import Routers
+from services.edge.io.tenants_page import TenantsSurface
 from services.edge.io.websocket import WebSocketSurface
 from services.edge.settings import EdgeSettings
 from streamway.attach import AttachPool
@@ -49,6 +53,7 @@ from streamway.runtime.tasks import TaskScope
 from streamway.telemetry.assembly import Telemetry
 from streamway.telemetry.operations import OperationsServer
 from streamway.valkey.connection import Valkey, connect
+from streamway.valkey.leases import Lease
 from streamway.valkey.link import Link
 
 _log = structlog.get_logger("edge")
@@ -171,7 +176,6 @@ class Edge:
         )
         background = BackgroundResponses(responses_desk, response_store, self._clock)
         models = ModelsSurface(gate, routers)
-        console = ConsoleSurface(gate, STATIC)
         routes = [
             web.get("/v1/stream", self._websockets.get),
             web.post("/v1/chat/completions", chat.post),
@@ -187,29 +191,23 @@ class Edge:
             web.get("/v1/models/{id:.+}", models.one),
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
-            web.get("/", console.get),
-            web.get("/{name:(?!v1/).+}", console.get),
+            *self._console(gate, valkey),
         ]
         self._listener = Listener(settings, routes, [ErrorsMiddleware(metrics, limit).build()], limit)
         closing.push_async_callback(self._listener.close)
-        port = settings.operations_port
+        port = _FIRST_OPERATIONS_PORT + settings.index if settings.operations_port is None else settings.operations_port
         self._operations = OperationsServer(
-            settings.operations_host,
-            _FIRST_OPERATIONS_PORT + settings.index if port is None else port,
-            self._registry,
-            self._not_ready,
-            self._telemetry.hops,
+            settings.operations_host, port, self._registry, self._not_ready, self._telemetry.hops
         )
         closing.push_async_callback(self._operations.close)
 
-        housekeeper = Housekeeper(lambda: len(self._websockets))
         await self._operations.start()
         if settings.listen_fd is None:
             await self._listener.start()
         self._must_run = [
             scope.spawn(routers.follow_leases(), "discovery"),
             scope.spawn(self._telemetry.run(), "loop-lag"),
-            scope.spawn(housekeeper.run(), "housekeeping"),
+            scope.spawn(Housekeeper(lambda: len(self._websockets)).run(), "housekeeping"),
             scope.spawn(self._websockets.run(), "websockets"),
             scope.spawn(pressure.run(), "pressure"),
             scope.spawn(buffers.run(), "buffers"),
@@ -225,6 +223,8 @@ class Edge:
             # Who waits there is not refused yet, and another edge may take it.
             await self._until_ready()
             await self._listener.start()
+        if valkey is not None:
+            scope.spawn(self._be_seen(valkey, workers), "lease")
         _log.info("edge_listening", address=self.address, operations=self._operations.address)
 
     @property
@@ -265,6 +265,36 @@ class Edge:
     async def close(self) -> None:
         """Releases everything, last made first."""
         await self._closing.aclose()
+
+    def _console(self, gate: Gate, valkey: Valkey | None) -> list[web.RouteDef]:
+        """The pages, and what only they ask for."""
+        settings = self._settings
+        console = ConsoleSurface(gate, STATIC, settings.trace_url)
+        failures = FailuresSurface(gate, settings.failures_socket)
+        return [
+            web.get("/v1/console", console.told),
+            web.get("/v1/mesh", MeshSurface(gate, valkey, self._clock, settings.name).get),
+            web.get("/v1/tenants", TenantsSurface(gate, self._tenants, valkey).get),
+            web.get("/v1/failures", failures.get),
+            web.post("/v1/failures/{worker}", failures.post),
+            web.get("/", console.get),
+            web.get("/{name:(?!v1/).+}", console.get),
+        ]
+
+    async def _be_seen(self, valkey: Valkey, workers: AttachPool) -> None:
+        """Holds a lease, for the picture of the mesh alone: nobody finds edges by it."""
+
+        def fields() -> dict[str, str]:
+            reads = workers.reading(mesh_picture.MOST_STREAMS)
+            return mesh_picture.edge_fields(
+                self.address, len(self._websockets), len(self._desk), self._routers.linked, reads
+            )
+
+        lease = Lease(valkey, self._clock, "edge", self._settings.name, fields)
+        try:
+            await lease.hold()
+        finally:
+            await lease.release()
 
     def _not_ready(self) -> str:
         if self._desk.draining:

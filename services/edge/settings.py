@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import socket
+from pathlib import Path
 from typing import ClassVar, Self
 
 from pydantic import Field, IPvAnyNetwork, model_validator
@@ -39,6 +42,11 @@ class EdgeSettings(ServiceSettings):
     counts_slot: int = Field(default=0, ge=0, description="Which eight bytes of that file are this process's, from 0.")
     backlog: int = Field(
         default=4096, ge=1, le=65535, description="Connections the kernel holds until this process accepts them."
+    )
+    id: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9_.-]{0,64}$",
+        description="Name of this edge in its lease; unique in the mesh. Empty: edge, index and the host's name.",
     )
     index: int = Field(default=0, ge=0, le=999, description="Number of this process among the edges of one machine.")
     operations_host: str = Field(
@@ -288,6 +296,29 @@ class EdgeSettings(ServiceSettings):
         default=False,
         description="Take the client's address as session key where a request names none; off, since a NAT is one key.",
     )
+
+    operators: list[str] = Field(
+        default=[],
+        description="Tenants whose callers may see the whole mesh in the console: all processes, streams and tenants. While"
+        " nobody has credentials everybody on this machine may.",
+    )
+    failures_socket: Path | None = Field(
+        default=None,
+        description="Unix socket of the supervisor by which operators may kill and pause workers from the console, to see what"
+        " happens; `streamway up` sets it. Unset: nobody may.",
+    )
+    trace_url: str = Field(
+        default="",
+        pattern=r"^(https?://\S*\{trace_id\}\S*)?$",
+        max_length=1000,
+        description="Where the console finds the trace of an answer: a URL with {trace_id} in it, "
+        "http://127.0.0.1:16686/trace/{trace_id} for instance. Empty: it shows no link.",
+    )
+
+    @property
+    def name(self) -> str:
+        """In its lease."""
+        return self.id or re.sub(r"[^A-Za-z0-9_.-]", "-", f"edge-{self.index}-{socket.gethostname()}")[:64]
 
     @property
     def life_rules(self) -> LifeRules:

@@ -16,9 +16,11 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from services.supervisor.core.backoff import Backoff
+from services.supervisor.core.failures import allowed
 from services.supervisor.core.nightly import time_of
 from services.supervisor.core.plan import DRAIN_ORDER, OPERATIONS_OFFSET, STAGES, Engine, Kind, Process, plan
 from services.supervisor.io import configuration, embedded_valkey
+from services.supervisor.io.control import Control
 from services.supervisor.io.data_dir import DataDir
 from services.supervisor.io.engines import Engines
 from services.supervisor.io.health import HttpProbe, ValkeyProbe
@@ -27,6 +29,7 @@ from services.supervisor.io.keeper import Keeper, Spec
 from services.supervisor.io.nightly import Nightly
 from services.supervisor.io.ports import free_ports, listen, require_free
 from services.supervisor.io.ready_file import write_json
+from services.supervisor.io.socket_paths import socket_path
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
 from streamway.runtime.process import StartError
@@ -63,7 +66,7 @@ class Supervisor:
             free_ports=free_ports,
         )
         self._embedded = settings.valkey is None and "valkey_url" not in shared.model_fields_set
-        self._socket: Path | None = embedded_valkey.socket_path(data_dir.path) if self._embedded else None
+        self._socket: Path | None = socket_path(data_dir.path, "valkey.sock") if self._embedded else None
         names = ([_VALKEY] if self._embedded else []) + [process.name for process in self._processes]
         self._terminal = Terminal(console, names)
         self._keepers: dict[str, Keeper] = {}
@@ -71,6 +74,7 @@ class Supervisor:
         self._nightly: Nightly | None = None
         # All edges accept from it.
         self._public: socket.socket | None = None
+        self._control: Control | None = None
         # In it they tell each other how many connections they have.
         self._counts: IO[bytes] | None = None
 
@@ -91,6 +95,7 @@ class Supervisor:
         self._public = listen(edge["host"], int(edge["port"]))
         self._counts = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the socket
         self._counts.truncate(_COUNT_BYTES * len(self._of("edge")))
+        await self._open_control()
         for process in self._processes:
             self._keepers[process.name] = self._keeper(process, configs, environment)
         for stage in STAGES:
@@ -127,11 +132,13 @@ class Supervisor:
     async def drain(self) -> None:
         """Ends the processes in the order of the token path, so that each finds what it needs while it drains."""
         self._terminal.note("draining; a second signal ends everything at once")
+        await self._close_control()
         await self._stop(self._settings.stop_grace_s)
 
     async def close(self) -> None:
         """Ends what still runs."""
         self._terminal.close()
+        await self._close_control()
         await self._stop(_ABANDON_GRACE_S)
         if self._engines is not None:
             await self._engines.close()
@@ -218,8 +225,34 @@ class Supervisor:
             descriptors = (self._public.fileno(), self._counts.fileno())
             command += ["--listen-fd", str(descriptors[0]), "--counts-fd", str(descriptors[1])]
             command += ["--counts-slot", str(process.index)]
+            if self._control is not None:
+                command += ["--failures-socket", str(self._control.path)]
         spec = Spec(process.name, command, environment, _address(config), probe, limit_s, descriptors=descriptors)
         return Keeper(spec, self._terminal, Backoff())
+
+    async def _open_control(self) -> None:
+        """For the console's page of failures, where that is allowed."""
+        has_credentials = load_tenancy(self._shared).has_credentials
+        if not allowed(self._settings.try_failure, self._settings.host, has_credentials=has_credentials):
+            return
+        path = socket_path(self._data_dir.path, "control.sock")
+        control = Control(path, lambda: self._keepers_of("adapter"), self._terminal.note)
+        try:
+            await control.start()
+        except OSError as problem:
+            raise StartError(f"cannot listen on {path}: {problem.strerror}; or start with --try-failure off") from None
+        self._control = control
+
+    async def _close_control(self) -> None:
+        """What is paused could not drain."""
+        if self._control is not None:
+            await self._control.close()
+            if self._control.path.parent != self._data_dir.path:
+                self._control.path.parent.rmdir()
+            self._control = None
+
+    def _keepers_of(self, kind: Kind) -> dict[str, Keeper]:
+        return {name: keeper for process in self._of(kind) if (keeper := self._keepers.get(name := process.name))}
 
     def _of(self, kind: Kind) -> list[Process]:
         return [process for process in self._processes if process.kind == kind]

@@ -74,6 +74,13 @@ def up(
     valkey: Annotated[
         str | None, typer.Option(metavar="URL", help="A Valkey or Redis to use. Default: an embedded one is started.")
     ] = None,
+    try_failure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|on|off",
+            help="Whether the console may kill and pause workers. Default: auto, on loopback without keys.",
+        ),
+    ] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Written as JSON once all is healthy, and again after each restart.")
     ] = None,
@@ -92,6 +99,7 @@ def up(
             "port": port,
             "data_dir": data_dir,
             "valkey": valkey,
+            "try_failure": try_failure,
             "ready_file": ready_file,
         }
     )

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from services.supervisor.core.failures import TryFailure
 from services.supervisor.core.nightly import TIME_PATTERN
 from streamway.config import ServiceSettings
 
@@ -54,6 +55,11 @@ class UpSettings(ServiceSettings):
     )
     ready_file: Path | None = Field(
         default=None, description="File to write as JSON once all processes are healthy, and again after each restart."
+    )
+    try_failure: TryFailure = Field(
+        default=TryFailure.AUTO,
+        description="Whether workers may be killed and paused from the console's page of failures. auto: while this machine alone"
+        " can ask and nobody has credentials. on: operators may (STREAMWAY_EDGE_OPERATORS).",
     )
     start_timeout_s: float = Field(
         default=600.0, gt=0, description="Longest an adapter may take to load its model, in seconds."

@@ -177,8 +177,13 @@ async def test_the_console_may_load_nothing_from_elsewhere() -> None:
             assert response.status == 200
             assert response.content_type == "text/html"
             policy = response.headers["Content-Security-Policy"]
-            assert policy.startswith("default-src 'self'; connect-src 'self' ws: wss:; style-src 'self'")
+            host = world.url.removeprefix("http://")
+            assert policy.startswith(
+                "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src"
+            )
+            assert f"connect-src 'self' ws://{host} wss://{host};" in policy
             assert "unsafe" not in policy
+            assert "require-trusted-types-for 'script'" in policy
             assert await response.text() == index.read_text(encoding="utf-8")
             tag = response.headers["ETag"]
         async with session.get(world.url + "/", headers={"If-None-Match": tag}) as response:

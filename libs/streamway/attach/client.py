@@ -116,6 +116,10 @@ class AttachClient:
         """Number of live subscriptions."""
         return len(self._subscriptions)
 
+    def reading(self, most: int) -> list[tuple[str, int]]:
+        """Some of the generations that are read as they are made, and the position that each is at."""
+        return self._subscriptions.reading(most)
+
     @property
     def connected(self) -> bool:
         """A stream is open."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from streamway.attach.client import SILENCE_S, AttachClient
 from streamway.config.shared import SharedSettings
@@ -45,6 +45,12 @@ class AttachPool:
     def subscriptions(self) -> int:
         """Live subscriptions of all clients."""
         return sum(len(client) for client in self._clients.values())
+
+    def reading(self, most: int) -> Iterator[tuple[str, int, list[tuple[str, int]]]]:
+        """For each worker that something is read from how many subscriptions there are, and up to `most` of the generations."""
+        for (_, worker), client in self._clients.items():
+            if len(client):
+                yield worker, len(client), client.reading(most)
 
     def client(self, address: str, worker: str) -> AttachClient:
         """The client of a worker at "host:port". A worker that moved has another address and gets another client."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -40,6 +41,11 @@ class SubscriptionTable:
 
     def __len__(self) -> int:
         return len(self._subscriptions)
+
+    def reading(self, most: int) -> list[tuple[str, int]]:
+        """Some of the generations that are read as they are made, and the position that each is at."""
+        live = (each for each in self._subscriptions.values() if each.view == inference_pb2.VIEW_LIVE)
+        return [(each.generation, each.merger.cursor.position) for each in itertools.islice(live, most)]
 
     def add(
         self, generation: str, merger: Merger, view: inference_pb2.View.ValueType, sink: AttachSink, wait_ms: int

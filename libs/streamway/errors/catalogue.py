@@ -172,6 +172,14 @@ class PermissionDenied(StreamwayError):
         """A tenant without a row."""
         return cls(f"the tenant {tenant[:64]!r} is not configured here; ask the operator for a row", tenant=tenant[:64])
 
+    @classmethod
+    def operators_only(cls, tenant: str) -> Self:
+        """Something about the whole mesh."""
+        return cls(
+            f"only operators may see this, and the tenant {tenant[:64]!r} is none; STREAMWAY_EDGE_OPERATORS names them",
+            tenant=tenant[:64],
+        )
+
 
 class QueueFull(StreamwayError):
     reason = Reason.ERROR_REASON_QUEUE_FULL

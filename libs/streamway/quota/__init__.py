@@ -4,6 +4,7 @@ from streamway.quota.account import Account
 from streamway.quota.bucket import Bucket
 from streamway.quota.limits import Allowance, Budget, Demand, Kind, Level, Refusal, Verdict, allowance
 from streamway.quota.store import renew, reserve, send_settle
+from streamway.quota.usage import Usage, read_usage
 
 __all__ = [
     "Account",
@@ -14,8 +15,10 @@ __all__ = [
     "Kind",
     "Level",
     "Refusal",
+    "Usage",
     "Verdict",
     "allowance",
+    "read_usage",
     "renew",
     "reserve",
     "send_settle",

@@ -157,7 +157,7 @@ def dead(model: str) -> str:
 
 
 def lease(kind: str, id_: str) -> str:
-    """Hash of one registered process; expires when it is not renewed. Kinds: worker, router, cachenode."""
+    """Hash of one registered process; expires when it is not renewed. Kinds: worker, router, edge, cachenode."""
     return f"sw:{kind}:{{{id_}}}"
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from services.edge.core import cache_control, credentials
 from services.edge.settings import EdgeSettings
 from streamway.auth import Credentials, Identity, ShownStanding, Standing
-from streamway.errors import InvalidArgument
+from streamway.errors import InvalidArgument, PermissionDenied
 from streamway.runtime.ids import new_secret_id
 from streamway.telemetry.context import RequestContext, begin, current
 from streamway.tenancy.watching import TenancyWatch
@@ -67,6 +67,7 @@ class Gate:
         self._tenants = tenants
         self._traces = traces
         self._credentials = Credentials(tenants)
+        self._operators = frozenset(settings.operators)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.allowed_origins)
         self._proxies = tuple(settings.trusted_proxies)
 
@@ -91,6 +92,17 @@ class Gate:
         context = begin(caller.context.sender, sampled=self._traces, tenant=caller.context.tenant)
         current.set(context)
         return context
+
+    def admit_operator(self, request: web.Request) -> Caller:
+        """The caller, who may see the whole mesh. Raises PermissionDenied too."""
+        caller = self.admit(request)
+        if not self.operates(caller):
+            raise PermissionDenied.operators_only(caller.identity.tenant)
+        return caller
+
+    def operates(self, caller: Caller) -> bool:
+        """Whether a caller may see the whole mesh: its tenant is named, or nobody has credentials, since all are on this host."""
+        return caller.identity.tenant in self._operators or not self._credentials.required
 
     def allows(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may use a model. The router decides; this is for lists."""

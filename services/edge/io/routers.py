@@ -81,6 +81,11 @@ class Routers:
         """At least one router can take generations."""
         return any(link.ready for link in self._links.values())
 
+    @property
+    def linked(self) -> list[str]:
+        """Addresses of those that can take generations."""
+        return [address for address, link in self._links.items() if link.ready]
+
     def pick(self, session: str) -> RouterLink | None:
         """The router for a session among those that are up; None when none is."""
         up = [address for address, link in self._links.items() if link.ready]

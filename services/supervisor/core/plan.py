@@ -119,7 +119,7 @@ def plan(
             "edge",
             index,
             (
-                *("--index", str(index), "--host", host),
+                *("--id", f"edge-{index}", "--index", str(index), "--host", host),
                 *_ports(public, next(pool) if anywhere else FIRST_EDGE_OPERATIONS_PORT + index),
             ),
         )

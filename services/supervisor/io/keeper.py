@@ -56,6 +56,11 @@ class Keeper:
         """Process id of the current life; 0 before the first."""
         return self._child.pid if self._child else 0
 
+    @property
+    def running(self) -> bool:
+        """It was started and has not ended."""
+        return self._child is not None and self._child.running
+
     async def start(self) -> None:
         """Starts it and returns when it takes work. Raises StartError with its own complaint when it refuses."""
         for attempt in range(1, _START_ATTEMPTS + 1):
