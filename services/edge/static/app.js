@@ -1,77 +1,79 @@
-// The console: one conversation with one model, kept in this tab across a reload, also in the middle of an answer.
+// The chat: conversations with branches, kept in this browser; answers go on across a reload, also in their middle.
 
-import { opinion } from "./feedback.js";
-import { render } from "./markup.js";
+import { $, make } from "./dom.js";
+import { take } from "./facts.js";
+import { changes, say } from "./language.js";
+import { Library } from "./library.js";
+import { ask as fetched, shell } from "./shell.js";
+import { sidebar } from "./sidebar.js";
 import { StreamwayClient, randomId } from "./streamway.js";
+import * as tree from "./tree.js";
+import { copyText, turnView } from "./turns.js";
 
-const $ = (id) => document.getElementById(id);
 const log = $("log");
 const question = $("question");
 const client = new StreamwayClient();
-
-// What a person can do about an error. The server's own message stands above it.
-const ADVICE = {
-  unauthenticated: "Open the settings and enter an API key of this mesh.",
-  context_length_exceeded: "Start a new chat, or ask something shorter.",
-  too_large: "Start a new chat, or ask something shorter.",
-  model_not_found: "Choose another model above.",
-  queue_full: "The workers are busy. Try again in a moment, or start another worker.",
-  no_workers: "No worker takes work now. If it was just started, its model may still be loading.",
-  too_many_generations: "Wait until another answer has ended.",
-  router_unavailable: "The mesh is starting or its router is down. Try again in a moment.",
-  store_unavailable: "Valkey does not answer. Check that it runs, then try again.",
-  engine_failed: "The engine broke. Its worker restarts it; try again in a moment.",
-  worker_lost: "The worker is gone; another one, or the same after its restart, can answer.",
-  takeover_unsupported: "The worker is gone, and no other can go on with this very answer. Ask again.",
-  first_token_timeout: "The engine did not begin in time. Ask again.",
-  engine_overloaded: "The engine has too much to do. Try again in a moment.",
-  token_gap: "The worker fell silent in mid-answer. Ask again.",
-  generation_not_found: "The mesh no longer keeps this answer. Ask again.",
-  events_expired: "The mesh no longer keeps this answer. Ask again.",
-  internal: "The log of the edge or router has more under the id in the message.",
-};
-
-let conversation = restored() ?? fresh();
-const views = []; // by turn
-let live = null; // the generation that is being shown
+const library = new Library(localStorage);
+const views = new Map(); // by the id of a node of the conversation that is shown
+const live = new Map(); // conversation's id → { conversation, node, generation }
+let shown = library.load(sessionStorage.getItem("streamway.shown") ?? "") ?? fresh();
 let modelAsked = sessionStorage.getItem("streamway.model") ?? "";
+let traceUrl = "";
 
-// ---------------------------------------------------------------- the conversation
+// ---------------------------------------------------------------- conversations
 
 function fresh() {
-  return { session: randomId(), turns: [] };
+  return tree.fresh(randomId(), randomId(), Date.now());
 }
 
-// A turn is { role, text } and for an answer also { state, facts, error, saved, opinion }; state is live, done, stopped or failed.
-// `saved` is what streamway.js needs to go on with a live one after a reload.
-function restored() {
-  try {
-    const kept = JSON.parse(sessionStorage.getItem("streamway.conversation"));
-    for (const turn of kept.turns) if (turn.state === "live" && !turn.saved) turn.state = "stopped";
-    return kept;
-  } catch {
-    return null;
-  }
+function keep(conversation = shown) {
+  const running = live.get(conversation.id);
+  if (running) running.node.saved = running.generation.saved;
+  if (conversation.nodes.length && !library.save(conversation)) announce(say("chat.unkept"));
+  sessionStorage.setItem("streamway.shown", shown.id);
+  sessionStorage.setItem("streamway.live", JSON.stringify([...live.keys()]));
+  sessionStorage.setItem("streamway.restore", client.restoreId);
 }
 
-function keep() {
-  if (live) live.turn.saved = live.generation.saved;
-  try {
-    sessionStorage.setItem("streamway.conversation", JSON.stringify(conversation));
-    sessionStorage.setItem("streamway.restore", client.restoreId);
-  } catch {
-    // Over the browser's quota: the conversation goes on, a reload loses it.
-  }
+const list = sidebar({
+  rows: () => library.list(),
+  shown: () => shown.id,
+  live: (id) => live.has(id),
+  open(id) {
+    const found = live.get(id)?.conversation ?? library.load(id);
+    if (found) enter(found);
+  },
+  rename(id, title) {
+    const found = id === shown.id ? shown : (live.get(id)?.conversation ?? library.load(id));
+    if (found) library.save(Object.assign(found, { title, named: true }));
+  },
+  remove(id) {
+    live.get(id)?.generation.cancel();
+    live.delete(id);
+    library.remove(id);
+    if (id === shown.id) enter(fresh());
+    else list.show();
+  },
+  refresh: () => refresh(),
+  clear() {
+    for (const { generation } of live.values()) generation.cancel();
+    live.clear();
+    library.clear();
+    enter(fresh());
+  },
+});
+
+function enter(conversation) {
+  shown = conversation;
+  if ($("sidebar").matches(":popover-open")) $("sidebar").hidePopover();
+  redraw();
+  goOn(conversation);
+  keep();
+  scrollToEnd();
+  question.focus();
 }
 
-function messages(until) {
-  const system = $("system").value.trim();
-  const turns = conversation.turns.slice(0, until).filter((turn) => turn.text && turn.state !== "failed");
-  return [
-    ...(system ? [{ role: "system", content: system }] : []),
-    ...turns.map(({ role, text }) => ({ role, content: text })),
-  ];
-}
+// ---------------------------------------------------------------- asking
 
 function params() {
   const given = {};
@@ -82,205 +84,105 @@ function params() {
   return given;
 }
 
-function ask(text) {
-  conversation.turns.push({ role: "user", text });
-  show(conversation.turns.length - 1);
-  answer();
+function ask(text, parent = tree.path(shown).at(-1)?.id ?? 0) {
+  answer(tree.add(shown, parent, { role: "user", text }));
 }
 
-function answer() {
-  const index = conversation.turns.length;
-  const turn = { role: "assistant", text: "", state: "live", facts: {} };
-  const request = { model: $("model").value, messages: messages(index), params: params(), session: conversation.session };
+function answer(asked) {
+  const node = tree.add(shown, asked.id, { role: "assistant", text: "", state: "live", facts: {} });
+  const messages = tree.messages(shown, node, $("system").value.trim());
+  const request = { model: $("model").value, messages, params: params(), session: shown.session };
   if ($("cache").checked) request.cache = "exact"; // otherwise the router decides
-  conversation.turns.push(turn);
-  show(index);
-  follow(index, client.open(request));
+  shown.updated = Date.now();
+  follow(shown, node, client.open(request));
+  redraw();
   scrollToEnd();
 }
 
-// After a reload: an answer that was being made goes on where it was shown.
-function goOn() {
-  const index = conversation.turns.length - 1;
-  const turn = conversation.turns[index];
-  if (turn?.state !== "live") return;
-  client.restore(sessionStorage.getItem("streamway.restore") ?? "");
-  follow(index, client.resume(turn.saved, turn.text));
+// An answer that was being made, by this page before a reload or by another tab, goes on where it was shown.
+function goOn(conversation) {
+  if (live.has(conversation.id)) return;
+  const node = conversation.nodes.findLast(({ state, saved }) => state === "live" && saved);
+  if (node) follow(conversation, node, client.resume(node.saved, node.text));
 }
 
-async function follow(index, generation) {
-  const turn = conversation.turns[index];
-  const view = views[index];
-  const clock = { asked: performance.now(), first: 0, last: 0, units: 0, before: turn.facts.tokens ?? 0 };
-  live = { generation, turn };
-  keep();
+async function follow(conversation, node, generation) {
+  const clock = { asked: performance.now(), first: 0, units: 0, before: node.facts.tokens ?? 0 };
+  live.set(conversation.id, { conversation, node, generation });
+  keep(conversation);
   refresh();
+  const view = () => (conversation === shown ? views.get(node.id) : undefined);
   for await (const event of generation) {
-    take(turn, event, clock);
-    view.update();
-    if (event.type === "accepted") keep();
+    const said = take(node, event, clock);
+    if (said && view()) announce(say(said));
+    update(view());
+    if (event.type === "accepted") keep(conversation);
   }
-  delete turn.saved;
-  if (live?.generation === generation) live = null;
-  if (turn.state === "failed" && !turn.text) announce(turn.error.message);
-  else announce(turn.state === "done" ? "The answer is complete." : "The answer was stopped.");
-  view.update(true);
-  keep();
+  delete node.saved;
+  if (live.get(conversation.id)?.generation !== generation) return; // deleted meanwhile
+  live.delete(conversation.id);
+  if (view()) announce(node.state === "failed" ? node.error.message : say(node.state === "done" ? "said.done" : "said.stopped"));
+  conversation.updated = Date.now();
+  keep(conversation);
+  if (view()) for (const each of views.values()) each.update(true);
   refresh();
 }
 
-function take(turn, event, clock) {
-  const { facts } = turn;
-  if (event.type === "accepted") {
-    Object.assign(facts, { worker: event.worker, cache: event.cache, queue: event.queue_position, model: event.model });
-    facts.durable = event.durability !== "off";
-    facts.entry = event.cache_hit?.entry;
-  } else if (event.type === "started" || event.type === "taken_over") {
-    facts.worker = event.worker;
-    facts.queue = 0;
-    if (event.cache) Object.assign(facts, { cache: event.cache, entry: event.cache_hit?.entry });
-    if (event.type === "taken_over") {
-      facts.takenFrom = event.from_worker;
-      announce("Another worker goes on with the answer.");
-    }
-  } else if (event.type === "token") {
-    const now = performance.now();
-    clock.first ||= now;
-    clock.last = now;
-    clock.units += event.position - (event.first_position ?? event.position) + 1;
-    facts.ttft ??= clock.first - clock.asked;
-    facts.tokens = clock.before + clock.units;
-    // The first token waits for the prompt, so the rate counts from it on.
-    const seconds = (clock.last - clock.first) / 1000;
-    facts.rate = clock.units > 1 && seconds > 0.05 ? (clock.units - 1) / seconds : 0;
-    facts.undurable = Boolean(event.not_durable);
-    turn.text += event.text;
-  } else if (event.type === "diverged") {
-    turn.text = event.text;
-    announce("The mesh lost the end of this answer; it is made again from there.");
-  } else if (event.type === "resumed") {
-    if (!event.recovered) facts.gap = true;
-  } else if (event.type === "finished") {
-    turn.state = "done";
-    facts.finish = event.finish_reason;
-    facts.truncated = event.truncated;
-    if (event.usage?.completion_tokens) facts.tokens = event.usage.completion_tokens;
-    if (event.usage?.from_cache) facts.rate = 0;
-  } else if (event.type === "error") {
-    turn.state = event.reason === "cancelled" ? "stopped" : "failed";
-    turn.error = { reason: event.reason, message: event.message, retryable: event.retryable };
-  }
+function update(view) {
+  if (!view) return;
+  const stay = nearEnd();
+  view.update();
+  if (stay) requestAnimationFrame(scrollToEnd);
 }
 
-// ---------------------------------------------------------------- how a turn looks
+const acts = {
+  branches: (node) => tree.branches(shown, node),
+  busy: () => live.has(shown.id),
+  last: (node) => tree.path(shown).at(-1) === node,
+  traceUrl: () => traceUrl,
+  key: () => $("key").value.trim(),
+  opinion(node, kind) {
+    node.opinion = kind;
+    keep();
+  },
+  choose(node, step) {
+    tree.choose(shown, node);
+    keep();
+    redraw();
+    views.get(node.id)?.element.querySelector(`.icon-button.${step}`)?.focus();
+  },
+  edit: (node, text) => ask(text, node.parent),
+  retry(node) {
+    if (live.has(shown.id)) return;
+    const asked = shown.nodes.find(({ id }) => id === node.parent);
+    if (!node.text) tree.remove(shown, node); // nothing to go back to
+    answer(asked);
+  },
+};
 
-function show(index) {
-  const turn = conversation.turns[index];
-  const item = make("li", `turn ${turn.role}`);
-  item.append(make("span", "hidden", turn.role === "user" ? "You asked:" : "The model answered:"));
-  const body = make("div", "body");
-  const facts = make("p", "facts");
-  const trouble = make("div", "trouble");
-  item.append(body);
-  const thumbs = opinion({
-    entry: () => (turn.state === "done" ? turn.facts.entry : ""),
-    said: () => turn.opinion,
-    note: (kind) => {
-      turn.opinion = kind;
-      keep();
-    },
-    key: () => $("key").value.trim(),
+// ---------------------------------------------------------------- the page
+
+function redraw() {
+  views.clear();
+  const made = tree.path(shown).map((node) => {
+    const view = turnView(node, acts);
+    views.set(node.id, view);
+    return view.element;
   });
-  if (turn.role === "assistant") item.append(facts, thumbs.element, trouble);
-  log.append(item);
-
-  let drawn = false;
-  function draw() {
-    drawn = false;
-    const stay = nearEnd();
-    item.dataset.state = turn.state ?? "";
-    item.setAttribute("aria-busy", String(turn.state === "live"));
-    if (turn.role === "user") body.textContent = turn.text;
-    else body.replaceChildren(render(turn.text));
-    if (turn.role === "assistant") {
-      facts.replaceChildren(...factsOf(turn));
-      thumbs.update();
-      trouble.replaceChildren(...troubleOf(turn, index));
-    }
-    if (stay) scrollToEnd();
-  }
-  function update(now = false) {
-    if (now) draw();
-    else if (!drawn) {
-      drawn = true; // many tokens may come within one frame of the screen
-      requestAnimationFrame(draw);
-    }
-  }
-  draw();
-  views[index] = { update };
-  views[index - 1]?.update(true); // it is no longer the last, which alone can be asked again
-  return views[index];
+  log.replaceChildren(...made);
+  refresh();
 }
 
-function factsOf({ facts, state }) {
-  const shown = [];
-  const add = (label, value, title) => {
-    const fact = make("span", "fact", "");
-    fact.title = title;
-    fact.append(make("span", "label", `${label} `), make("strong", "", value));
-    shown.push(fact);
-  };
-  if (facts.ttft) add("first token", duration(facts.ttft), "From sending the question to the first token");
-  if (facts.rate) add("speed", `${facts.rate.toFixed(1)} tokens/s`, "Tokens per second after the first one");
-  if (facts.tokens) add("length", `${facts.tokens} tokens`, "Tokens of this answer");
-  if (facts.worker) add("worker", facts.worker, "The worker that made this answer");
-  if (facts.takenFrom) add("taken over", `from ${facts.takenFrom}`, "That worker was lost; another went on with its answer");
-  if (facts.gap) add("gap", "a part is lost", "The mesh no longer had what came before this part");
-  if (facts.durable === false || facts.undurable) {
-    add("kept", "not durable", "The store did not answer: what comes now would not survive the loss of its worker");
-  }
-  if (facts.cache && facts.cache !== "off") add("cache", facts.cache, "What the cache said to this question");
-  if (facts.truncated === "memory") add("end", "cut: the worker is short of memory", "Ask for the rest, or ask again later");
-  else if (facts.finish === "length") add("end", "cut at the token limit", "The model had more to say");
-  if (state === "stopped") add("end", "stopped", "Stopped before its end");
-  if (state === "live" && !facts.ttft) {
-    const ahead = facts.queue ? `waiting, ${facts.queue} ahead` : facts.worker ? "reading your question" : "on its way";
-    shown.push(make("span", "fact waiting", ahead));
-  }
-  return shown;
-}
-
-function troubleOf(turn, index) {
-  const last = index === conversation.turns.length - 1;
-  if (turn.state !== "failed" && !(turn.state === "stopped" && last)) return [];
-  const parts = [];
-  if (turn.state === "failed") {
-    parts.push(make("p", "what", turn.error.message));
-    if (ADVICE[turn.error.reason]) parts.push(make("p", "advice", ADVICE[turn.error.reason]));
-  }
-  if (last) {
-    const again = make("button", "again", "Ask again");
-    again.type = "button";
-    again.addEventListener("click", () => {
-      if (live) return;
-      conversation.turns.pop();
-      log.lastElementChild.remove();
-      answer();
-    });
-    parts.push(again);
-  }
-  return parts;
-}
-
-function make(tag, className, text = "") {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  element.textContent = text;
-  return element;
-}
-
-function duration(ms) {
-  return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(2)} s`;
+function refresh() {
+  const running = live.has(shown.id);
+  const ready = client.state === "open" && Boolean($("model").value);
+  $("welcome").hidden = shown.nodes.length > 0;
+  $("send").hidden = running;
+  $("stop").hidden = !running;
+  $("send").disabled = !ready || !question.value.trim();
+  for (const idea of document.querySelectorAll(".ideas button")) idea.disabled = !ready;
+  $("title").textContent = shown.title || say("chat.empty");
+  list.show();
 }
 
 function nearEnd() {
@@ -296,30 +198,12 @@ function announce(text) {
   $("announcer").textContent = text;
 }
 
-// ---------------------------------------------------------------- the page around it
-
-function refresh() {
-  const empty = conversation.turns.length === 0;
-  $("welcome").hidden = !empty;
-  $("send").hidden = live !== null;
-  $("stop").hidden = live === null;
-  $("send").disabled = client.state !== "open" || !$("model").value || !question.value.trim();
-  for (const idea of document.querySelectorAll(".ideas button")) idea.disabled = client.state !== "open" || !$("model").value;
-}
-
-function redraw() {
-  log.replaceChildren();
-  views.length = 0;
-  conversation.turns.forEach((_, index) => show(index));
-  refresh();
-}
-
 function models(names) {
   const select = $("model");
   const wanted = names.includes(modelAsked) ? modelAsked : names[0];
   select.replaceChildren(
     ...(names.length ? names : [""]).map((name) => {
-      const option = make("option", "", name || "no model yet");
+      const option = make("option", "", name || say("model.none"));
       option.value = name;
       option.selected = name === wanted;
       return option;
@@ -329,13 +213,13 @@ function models(names) {
 }
 
 function connection({ state, hello, wait, transport }) {
-  const by = { websocket: "", sse: " by server-sent events", poll: " by long polls" }[transport];
+  const up = say(transport === "websocket" ? "connected" : `connected.${transport}`);
   const text = {
-    connecting: "connecting",
-    open: `connected${by}${hello?.models.length ? "" : ", no model yet"}`,
-    waiting: wait > 1000 ? `offline, next try in ${Math.ceil(wait / 1000)} s` : "reconnecting",
-    refused: "needs an API key",
-    closed: "offline",
+    connecting: say("connecting"),
+    open: hello?.models.length ? up : say("connected.none", { state: up }),
+    waiting: wait > 1000 ? say("waiting", { seconds: Math.ceil(wait / 1000) }) : say("reconnecting"),
+    refused: say("refused"),
+    closed: say("closed"),
   }[state];
   $("connection").dataset.state = state;
   $("connection").dataset.transport = transport;
@@ -345,21 +229,31 @@ function connection({ state, hello, wait, transport }) {
     clearTimeout(connection.timer);
     // A mesh that is still loading tells its models only to a new connection.
     if (!hello.models.length) connection.timer = setTimeout(() => client.refresh(), 2000);
+    configured();
   }
   if (state === "refused") openSettings();
   refresh();
 }
 
+// What the edge tells its console; asked once, by whoever is let in.
+async function configured() {
+  if (traceUrl) return;
+  const told = await fetched("v1/console");
+  if (!told.trace_url) return;
+  traceUrl = told.trace_url;
+  for (const view of views.values()) view.update(true);
+}
+
 function send() {
   const text = question.value.trim();
-  if (!text || live || $("send").disabled) return;
+  if (!text || live.has(shown.id) || $("send").disabled) return;
   question.value = "";
   fit();
   ask(text);
 }
 
 function stop() {
-  live?.generation.cancel();
+  live.get(shown.id)?.generation.cancel();
 }
 
 function fit() {
@@ -371,9 +265,7 @@ function openSettings() {
   if (!$("settings").open) $("settings").showModal();
 }
 
-function theme(name) {
-  if (name) document.documentElement.dataset.theme = name;
-}
+// ---------------------------------------------------------------- what a person does
 
 $("composer").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -388,32 +280,17 @@ question.addEventListener("keydown", (event) => {
 });
 question.addEventListener("input", () => {
   fit();
-  refresh();
+  $("send").disabled = client.state !== "open" || !$("model").value || !question.value.trim();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && live && !$("settings").open) stop();
+  if (event.key === "Escape" && !document.querySelector("dialog[open], :popover-open")) stop();
 });
 $("stop").addEventListener("click", stop);
-$("new").addEventListener("click", () => {
-  stop();
-  live = null;
-  conversation = fresh();
-  keep();
-  redraw();
-  question.focus();
-});
+$("new").addEventListener("click", () => enter(fresh()));
 $("model").addEventListener("change", () => {
   modelAsked = $("model").value;
   sessionStorage.setItem("streamway.model", modelAsked);
   refresh();
-});
-$("theme").addEventListener("click", () => {
-  const dark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark"
-    : matchMedia("(prefers-color-scheme: dark)").matches;
-  const name = dark ? "light" : "dark";
-  localStorage.setItem("streamway.theme", name);
-  theme(name);
 });
 $("settings-open").addEventListener("click", openSettings);
 $("settings").addEventListener("close", () => {
@@ -424,25 +301,28 @@ $("settings").addEventListener("close", () => {
   question.focus();
 });
 document.querySelector(".ideas").addEventListener("click", (event) => {
-  if (event.target.tagName === "BUTTON" && !live) ask(event.target.textContent);
+  if (event.target.tagName === "BUTTON" && !live.has(shown.id)) ask(event.target.textContent);
 });
-log.addEventListener("click", async (event) => {
-  if (!event.target.classList.contains("copy")) return;
-  const code = event.target.closest("figure").querySelector("code").textContent;
-  try {
-    await navigator.clipboard.writeText(code);
-    event.target.textContent = "Copied";
-  } catch {
-    event.target.textContent = "Select and copy by hand";
-  }
+log.addEventListener("click", ({ target }) => {
+  if (target.classList.contains("copy")) copyText(target.closest("figure").querySelector("code").textContent, target);
 });
 client.addEventListener("state", ({ detail }) => connection(detail));
 client.addEventListener("error", ({ detail }) => announce(detail.message));
-client.addEventListener("going_away", () => announce("This connection ends; the page connects again."));
+client.addEventListener("going_away", () => announce(say("leaving")));
 client.addEventListener("restored", ({ detail }) => detail.cancel()); // of this tab, and no turn shows it any more
-addEventListener("pagehide", keep);
+changes.addEventListener("change", () => {
+  connection({ state: client.state, hello: client.hello, wait: 0, transport: client.transport });
+  redraw();
+});
+addEventListener("storage", ({ key }) => {
+  if (key === null || key === "streamway.conversations") list.show(); // another tab
+});
+addEventListener("pagehide", () => {
+  for (const { conversation } of live.values()) keep(conversation);
+  keep();
+});
 
-theme(localStorage.getItem("streamway.theme"));
+shell($("connection"));
 try {
   const { cache, ...fields } = JSON.parse(sessionStorage.getItem("streamway.settings")) ?? {};
   for (const [id, value] of Object.entries(fields)) $(id).value = value;
@@ -451,8 +331,15 @@ try {
   // Not ours; the defaults stand.
 }
 $("key").value = sessionStorage.getItem("streamway.key") ?? "";
+try {
+  const before = JSON.parse(sessionStorage.getItem("streamway.live")) ?? [];
+  for (const conversation of before.map((id) => (id === shown.id ? shown : library.load(id)))) if (conversation) goOn(conversation);
+} catch {
+  // Not ours; they end by their grace.
+}
+goOn(shown);
+if (live.size) client.restore(sessionStorage.getItem("streamway.restore") ?? "");
 redraw();
 scrollToEnd();
-goOn();
 client.connect({ key: $("key").value });
 question.focus();

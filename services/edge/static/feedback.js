@@ -1,17 +1,7 @@
 // What a reader thinks of an answer that came from the cache: two buttons under it, which tell the mesh.
 
-const TEXTS = {
-  en: {
-    group: "Is this earlier answer right?", good: "This earlier answer is right", bad: "This earlier answer is wrong",
-    said: { good: "Thank you, noted.", bad: "Thank you. It will not be given to this question again." },
-    gone: "The cache no longer has this answer.", often: "Too many opinions for now. Try again later.", failed: "That could not be sent. Try again.",
-  },
-  zh: {
-    group: "这个缓存的回答对吗？", good: "这个缓存的回答是对的", bad: "这个缓存的回答是错的",
-    said: { good: "谢谢，已记录。", bad: "谢谢，这个提问不会再得到此回答。" },
-    gone: "缓存中已没有这个回答。", often: "反馈太多，请稍后再试。", failed: "未能发送，请重试。",
-  },
-};
+import { say as text } from "./language.js";
+
 const THUMB = "M7 11v9H4v-9zm0 0 4-8a2 2 0 0 1 2 2v4h5.4a2 2 0 0 1 2 2.3l-1.1 7a2 2 0 0 1-2 1.7H7";
 
 function button(kind, text) {
@@ -33,14 +23,13 @@ function button(kind, text) {
 // Gives `{ element, update }` for an answer: `entry()` is the one in the cache that it came from, "" while there is none;
 // `said()` and `note(opinion)` read and keep what was said of it, "good" or "bad"; `key()` is the API key.
 export function opinion({ entry, said, note, key, base = document.baseURI }) {
-  const texts = TEXTS[document.documentElement.lang.startsWith("zh") ? "zh" : "en"];
   const element = document.createElement("div");
   element.className = "opinion";
   element.setAttribute("role", "group");
-  element.setAttribute("aria-label", texts.group);
+  element.setAttribute("aria-label", text("opinion.group"));
   const status = document.createElement("span");
   status.setAttribute("role", "status");
-  const buttons = { good: button("good", texts.good), bad: button("bad", texts.bad) };
+  const buttons = { good: button("good", text("opinion.good")), bad: button("bad", text("opinion.bad")) };
   let sending = false;
 
   function update() {
@@ -60,10 +49,10 @@ export function opinion({ entry, said, note, key, base = document.baseURI }) {
       const url = new URL(`v1/cache/entries/${encodeURIComponent(entry())}/feedback`, base);
       const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify({ good: kind === "good" }) });
       if (answer.ok) note(kind);
-      status.textContent = answer.ok ? texts.said[kind]
-        : answer.status === 404 ? texts.gone : answer.status === 429 ? texts.often : texts.failed;
+      status.textContent = answer.ok ? text(`opinion.said.${kind}`)
+        : answer.status === 404 ? text("opinion.gone") : answer.status === 429 ? text("opinion.often") : text("opinion.failed");
     } catch {
-      status.textContent = texts.failed;
+      status.textContent = text("opinion.failed");
     }
     sending = false;
     update();
