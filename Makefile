@@ -21,7 +21,7 @@ TESTS_AT_ONCE ?= 3
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run test soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
+.PHONY: help setup model gen run picture test soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -80,6 +80,9 @@ bench: setup ## the load clients against a mesh with the simulated engine; print
 
 chaos: setup ## kills, pauses and cuts processes of a mesh under load; prints a table. ARGS="--short", "--full"
 	@$(BIN)/streamway chaos $(ARGS)
+
+picture: setup ## takes docs/console.png anew: a mesh, a browser, a worker that is killed
+	@$(BIN)/python -m scripts.picture_console
 
 simulate: setup ## strategies and tiers in virtual time: tables and pictures. ARGS="--live" runs turns on a mesh too
 	@$(BIN)/python -m benchmarks.simulate $(ARGS)

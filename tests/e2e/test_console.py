@@ -74,7 +74,7 @@ _HOSTILE = [
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
     # What the browser says of broken or refused connections is what these tests are about.
-    async with browser_page("WebSocket", "401", "net::ERR_") as page:
+    async with browser_page("WebSocket", "401", "net::ERR_", "TrustedHTML") as page:
         yield page
 
 
@@ -86,7 +86,15 @@ async def opened(page: Page, mesh: MeshProcesses) -> Page:
 
 async def ask(page: Page, text: str) -> None:
     await page.get_by_label("Your question").fill(text)
-    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    await page.get_by_label("Your question").press("Enter")
+
+
+async def at_most(page: Page, tokens: str) -> None:
+    """So long an answer may be; "" is the engine's default."""
+    await page.locator("#settings-open").click()
+    await page.get_by_label("Most tokens of an answer").fill(tokens)
+    await page.get_by_role("button", name="Done").click()
 
 
 async def answer(page: Page, state: str) -> str:
@@ -98,9 +106,7 @@ async def answer(page: Page, state: str) -> str:
 
 async def test_tokens_grow_and_the_facts_under_an_answer_are_told(page: Page, engine_mesh: MeshProcesses) -> None:
     await opened(page, engine_mesh)
-    await page.locator("#settings-open").click()
-    await page.get_by_label("Most tokens of an answer").fill("60")
-    await page.get_by_role("button", name="Done").click()
+    await at_most(page, "60")
     await ask(page, "Tell me something")
     body = page.locator(".turn.assistant .body")
     await expect(body).not_to_be_empty()
@@ -138,6 +144,7 @@ async def test_a_stopped_answer_keeps_its_text_and_the_conversation_goes_on(
     page: Page, engine_mesh: MeshProcesses
 ) -> None:
     await opened(page, engine_mesh)
+    await at_most(page, "2000")
     await ask(page, "Tell me a very long story")
     await expect(page.locator(".turn.assistant .body")).not_to_be_empty()
     await page.get_by_role("button", name="Stop the answer").click()
@@ -245,9 +252,7 @@ async def test_conversations_are_kept_with_their_branches_in_two_languages_and_w
     page: Page, engine_mesh: MeshProcesses
 ) -> None:
     await opened(page, engine_mesh)
-    await page.locator("#settings-open").click()
-    await page.get_by_label("Most tokens of an answer").fill("5")
-    await page.get_by_role("button", name="Done").click()
+    await at_most(page, "5")
     await ask(page, "First question")
     await answer(page, "done")
     await ask(page, "Second question")
@@ -275,9 +280,7 @@ async def test_conversations_are_kept_with_their_branches_in_two_languages_and_w
     await expect(page.locator(".turn.user .body")).to_have_text(["First question", "Second question"])
 
     # A second conversation; its answer goes on while another is looked at, and it is there after a reload.
-    await page.locator("#settings-open").click()
-    await page.get_by_label("Most tokens of an answer").fill("")
-    await page.get_by_role("button", name="Done").click()
+    await at_most(page, "")
     await page.get_by_role("button", name="New chat").click()
     await ask(page, "A very long story")
     await expect(page.locator(".turn.assistant .body")).not_to_be_empty()

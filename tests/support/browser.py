@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page, async_playwright, expect
 
 from tests.support.needs import program
 
@@ -19,6 +19,7 @@ FLAGS = [
     "--disable-sync",
 ]
 MS = 30_000
+expect.set_options(timeout=MS)
 
 
 @asynccontextmanager
