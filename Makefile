@@ -75,8 +75,8 @@ down: ## stops the containers and keeps their data
 compose-test: setup ## docker-compose.yml on a Docker engine, from up to down. ARGS="--offline", "--no-build", "--no-model"
 	@$(BIN)/python -m tests.compose $(ARGS)
 
-bench: setup ## the load clients against a mesh with the simulated engine; prints a table. ARGS="--streams 100"
-	@$(BIN)/python -m benchmarks.run $(ARGS)
+bench: setup ## the mesh beside other gateways, which are installed into .build; prints tables. ARGS="--rounds 1 --systems …"
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 chaos: setup ## kills, pauses and cuts processes of a mesh under load; prints a table. ARGS="--short", "--full"
 	@$(BIN)/streamway chaos $(ARGS)

@@ -12,10 +12,10 @@ import json
 
 import uvloop
 
-from benchmarks.clients import grpc_connect, sse, websocket
+from benchmarks.clients import grpc_connect, http, websocket
 from benchmarks.clients.plan import Plan, Tally, now
 
-SURFACES = {"sse": sse.run, "websocket": websocket.run, "grpc": grpc_connect.run}
+SURFACES = {"sse": http.streams, "rest": http.wholes, "websocket": websocket.run, "grpc": grpc_connect.run}
 
 
 def main() -> None:
@@ -32,6 +32,8 @@ def main() -> None:
     parser.add_argument("--ramp-s", type=float, default=1.0)
     parser.add_argument("--prompt-bytes", type=int, default=80)
     parser.add_argument("--durability", choices=["off", "relaxed", "strict"], default="relaxed")
+    parser.add_argument("--repeated", type=float, default=0.0, help="share of requests that ask for one of ten answers")
+    parser.add_argument("--cut-at", type=int, default=0, help="cut each connection at this frame; sse only")
     parser.add_argument("--api-key", default="")
     parser.add_argument("--limit-s", type=float, default=30.0)
     options = parser.parse_args()
@@ -45,6 +47,8 @@ def main() -> None:
         api_key=options.api_key,
         prompt_bytes=options.prompt_bytes,
         durability=options.durability,
+        repeated=options.repeated,
+        cut_at=options.cut_at,
     )
     tally = Tally()
     gc.freeze()

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+_REPEATED_PROMPTS = 10
 PROMPT = "Tell me, in as many words as you like, how a river finds its way to the sea."
 
 
@@ -13,7 +14,8 @@ PROMPT = "Tell me, in as many words as you like, how a river finds its way to th
 class Plan:
     """`streams` live at once, each asking `rounds` times for `tokens` tokens; starts are spread over `ramp_s` seconds.
 
-    `durability` is "off", "relaxed" or "strict".
+    `durability` is "off", "relaxed" or "strict". `repeated` is the share of requests, 0 … 1, that ask for one of ten answers;
+    they allow the mesh's exact cache. `cut_at` cuts each connection at this frame, 0 never.
     """
 
     target: str
@@ -25,21 +27,41 @@ class Plan:
     api_key: str = ""
     prompt_bytes: int = len(PROMPT)
     durability: str = "relaxed"
+    repeated: float = 0.0
+    cut_at: int = 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of an HTTP request, but for those that its body makes. What a gateway does not know it leaves alone."""
+        found = {"x-streamway-durability": self.durability}
+        if self.api_key:
+            found["Authorization"] = f"Bearer {self.api_key}"
+        if self.repeated:
+            found["x-streamway-cache"] = "exact"
+        return found
 
     def prompt(self, stream: int, turn: int) -> str:
-        """A prompt of the asked length that no other request shares, so that neither cache nor single-flight can help."""
-        head = f"[{stream}.{turn}] "
+        """A prompt of the asked length. Unless repeats are asked for, no other request shares it, so that no cache can help."""
+        number = stream * self.rounds + turn
+        repeats = number * 100 // self.count < self.repeated * 100
+        head = f"[again {number % _REPEATED_PROMPTS}] " if repeats else f"[{stream}.{turn}] "
         return (head + PROMPT * (self.prompt_bytes // len(PROMPT) + 1))[: max(self.prompt_bytes, len(head) + 8)]
 
-    def body(self, stream: int, turn: int) -> dict[str, Any]:
-        """The request as OpenAI's JSON."""
-        return {
+    @property
+    def count(self) -> int:
+        """All requests of the plan."""
+        return self.streams * self.rounds
+
+    def body(self, stream: int, turn: int, *, whole: bool = False) -> dict[str, Any]:
+        """The request as OpenAI's JSON, for a stream or for a whole answer."""
+        body = {
             "model": self.model,
             "messages": [{"role": "user", "content": self.prompt(stream, turn)}],
             "max_tokens": self.tokens,
-            "stream": True,
-            "stream_options": {"include_usage": True},
         }
+        if self.repeated:
+            body["temperature"] = 0
+        return body if whole else {**body, "stream": True, "stream_options": {"include_usage": True}}
 
 
 @dataclass

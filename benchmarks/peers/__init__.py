@@ -1,0 +1,1 @@
+"""The mesh beside other gateways, in front of one simulated engine: `make bench`."""
