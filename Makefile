@@ -17,11 +17,13 @@ PROFILE ?=
 PROFILED := $(if $(findstring observability,$(PROFILE)),STREAMWAY_TRACES=true)
 # Test files run in so many processes side by side: most of them wait most of the time.
 TESTS_AT_ONCE ?= 3
+# Where `make test-vllm` keeps a real vLLM: 3.1 GB.
+VLLM ?= .build/vllm
 
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run picture test soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
+.PHONY: help setup model gen run picture test test-vllm soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -100,6 +102,10 @@ test: setup model ## all tests; needs no root. ARGS="tests/unit -k name"; one af
 
 soak: setup ## behaviours that ask for minutes, for as long as they ask: ten minutes each. ARGS="-k h5"
 	@SOAK=1 $(BIN)/python -m pytest --timeout 0 -m soak $(ARGS)
+
+test-vllm: setup ## a real vLLM and a tiny model: backend contract, takeover, pressure. 3.1 GB, 15 minutes; VLLM=folder
+	@$(BIN)/python scripts/install_vllm.py $(VLLM)
+	@TEST_VLLM=$(VLLM) $(BIN)/python -m pytest -v --timeout 1000 tests/vllm tests/contract/test_backend.py -k vllm $(ARGS)
 
 lint: setup ## ruff
 	@$(BIN)/ruff check .

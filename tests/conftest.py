@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 from redis.asyncio import Redis
 
+from tests.support import vllm_server
 from tests.support.alone import Machine
 from tests.support.needs import LEFT_OUT
 from tests.support.valkey_server import ValkeyServer
@@ -33,6 +34,9 @@ _LONG = (
     "tests/property/test_journal_protocol.py",
 )
 _LEFT_TO_CI = pytest.StashKey[int]()
+# These want an engine of 3 GB: whoever names its folder runs them.
+_VLLM = "tests/vllm/"
+_LEFT_TO_VLLM = pytest.StashKey[int]()
 
 # No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
 settings.register_profile("streamway", deadline=None, derandomize=_CI)
@@ -40,7 +44,14 @@ settings.load_profile("streamway")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the long tests to CI when everything is run."""
+    """Leaves the long tests to CI when everything is run, and those of a real vLLM to `make test-vllm`."""
+    of_vllm = [] if vllm_server.FOLDER else [item for item in items if item.nodeid.startswith(_VLLM)]
+    if of_vllm:
+        config.hook.pytest_deselected(items=of_vllm)
+        items[:] = [item for item in items if not item.nodeid.startswith(_VLLM)]
+        config.stash[_LEFT_TO_VLLM] = len(of_vllm)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["left_to_vllm"] = len(of_vllm)
     named = any(str(argument).startswith(_LONG) or str(argument) == "tests/chaos" for argument in config.args)
     if _CI or named or os.environ.get("FULL") == "1":
         return
@@ -56,7 +67,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Every process of a parallel run has left out the same."""
-    node.config.stash[_LEFT_TO_CI] = getattr(node, "workeroutput", {}).get("left_to_ci", 0)
+    told = getattr(node, "workeroutput", {})
+    node.config.stash[_LEFT_TO_CI] = told.get("left_to_ci", 0)
+    node.config.stash[_LEFT_TO_VLLM] = told.get("left_to_vllm", 0)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -76,6 +89,15 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
     server = ValkeyServer(tmp_path_factory.mktemp("valkey"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def vllm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[vllm_server.VllmServers]:
+    """Real vLLMs for the whole run; both are started when the first is wanted."""
+    servers = vllm_server.VllmServers(tmp_path_factory.mktemp("vllm"))
+    servers.begin(*vllm_server.KINDS)
+    yield servers
+    servers.close()
 
 
 @pytest.fixture
@@ -134,6 +156,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"{long} tests that take minutes (kills, cut networks, drains, limits): FULL=1 make test, and CI"
         )
+    of_vllm = terminalreporter.config.stash.get(_LEFT_TO_VLLM, 0)
+    if of_vllm:
+        terminalreporter.write_line(f"{of_vllm} tests on a real vLLM (3.1 GB, some minutes): make test-vllm")
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         if LEFT_OUT in str(report.longrepr):
