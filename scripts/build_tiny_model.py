@@ -1,4 +1,4 @@
-"""Builds a language model of 1.7 million random parameters, which vLLM serves as any other: runs in vLLM's environment.
+"""Builds a language model of 2.4 million random parameters, which vLLM serves as any other: runs in vLLM's environment.
 
     python build_tiny_model.py FOLDER
 

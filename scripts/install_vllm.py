@@ -3,7 +3,7 @@
 python scripts/install_vllm.py FOLDER       3.1 GB, some minutes; when all is there it says nothing
 
 FOLDER/env      a virtual environment with vLLM; ours stays as it is
-FOLDER/model    a Llama of 1.7 million parameters that means nothing, with its tokenizer and chat template
+FOLDER/model    a Llama of 2.4 million parameters that means nothing, with its tokenizer and chat template
 """
 
 from __future__ import annotations
