@@ -119,9 +119,7 @@ class CacheApp:
             await self._keep_in_store()
         await self._server.start()
         await self._operations.start()
-        self._lease = Lease(
-            self._valkey, self._clock, "cachenode", self._settings.node, lambda: {"address": self.address}
-        )
+        self._lease = Lease(self._valkey, self._clock, "cachenode", self._settings.node, self._lease_fields)
         await self._lease.renew()
         await self._server.serving(True)
         self._waiting = ""
@@ -213,6 +211,9 @@ class CacheApp:
     def _maker(self, tenant: str, entry_id: str) -> str:
         entry = self._cache.entries.peek(tenant, entry_id)
         return caller_of(entry.tags) if entry is not None else ""
+
+    def _lease_fields(self) -> dict[str, str]:
+        return {"address": self.address, "operations_port": self._operations.address.rpartition(":")[2]}
 
     def _entry_removed(self, entry_id: str) -> None:
         self._answers.forget(entry_id)

@@ -393,6 +393,7 @@ class Adapter:
         ]
         return {
             "address": self._settings.advertise or self.address,
+            "operations_port": self._operations.address.rpartition(":")[2],
             "models": json.dumps(models),
             "slots": str(info.slots),
             "limit": str(window.slots),

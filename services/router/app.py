@@ -441,6 +441,7 @@ class RouterApp:
     def _lease_fields(self, journal: Journal) -> dict[str, str]:
         return {
             "address": self.address,
+            "operations_port": self.operations_address.rpartition(":")[2],
             "draining": "1" if self._draining else "0",
             "generations": str(self.in_flight),
             # The lease has a connection of its own, which may be back sooner than the one that channels are written on.

@@ -32,6 +32,7 @@ from services.supervisor.io.ready_file import write_json
 from services.supervisor.io.socket_paths import socket_path
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
+from streamway.runtime.address import host_port
 from streamway.runtime.process import StartError
 from streamway.tenancy import load_tenancy
 from streamway.valkey.connection import connect
@@ -217,6 +218,7 @@ class Supervisor:
         self, process: Process, configs: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
     ) -> Keeper:
         config = configs[process.name]
+        operations = host_port(_reachable(config["operations_host"]), _operations_port(config))
         probe = HttpProbe(_reachable(config["operations_host"]), _operations_port(config))
         limit_s = self._settings.start_timeout_s if process.kind == "adapter" else _START_TIMEOUT_S
         command = [sys.executable, "-m", process.module, *process.arguments]
@@ -227,7 +229,16 @@ class Supervisor:
             command += ["--counts-slot", str(process.index)]
             if self._control is not None:
                 command += ["--failures-socket", str(self._control.path)]
-        spec = Spec(process.name, command, environment, _address(config), probe, limit_s, descriptors=descriptors)
+        spec = Spec(
+            process.name,
+            command,
+            environment,
+            _address(config),
+            probe,
+            limit_s,
+            descriptors=descriptors,
+            operations=operations,
+        )
         return Keeper(spec, self._terminal, Backoff())
 
     async def _open_control(self) -> None:
@@ -274,7 +285,12 @@ class Supervisor:
     def _publish(self) -> None:
         """Writes where everything is: for whoever waits for the ready file, and for `streamway status` and `chat`."""
         rows = [
-            {"name": keeper.name, "pid": keeper.pid, "address": keeper.spec.address}
+            {
+                "name": keeper.name,
+                "pid": keeper.pid,
+                "address": keeper.spec.address,
+                **({"operations": keeper.spec.operations} if keeper.spec.operations else {}),
+            }
             for keeper in self._keepers.values()
         ]
         engines = self._engines.known if self._engines is not None else {}

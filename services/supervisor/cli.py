@@ -167,6 +167,30 @@ def status(
     show(valkey, {"api_key": key, "data_dir": data_dir})
 
 
+@app.command(epilog=examples.TRACE)
+def trace(
+    generation: Annotated[str, typer.Argument(help="Its id, as `accepted` tells it.")],
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Operations port of a process to ask too. Edges hold no lease: those of other machines are asked only so. "
+            "Repeatable.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    valkey: _Valkey = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Shows the hops of a generation with their times, as the processes of the running mesh remember them.
+
+    Each keeps its newest rows in memory (STREAMWAY_RECENT_HOPS); no collector and no setting is needed.
+    """
+    from services.supervisor.commands.trace import show
+
+    show(generation, valkey, ask or [], {"data_dir": data_dir}, as_json=as_json)
+
+
 @app.command(epilog=examples.CHAOS)
 def chaos(
     short: Annotated[bool, typer.Option("--short", help="Seven deeds, about a minute.")] = False,

@@ -18,7 +18,9 @@ import yaml
 from streamway.config import SharedSettings
 from streamway.simulation.request import read
 from streamway.simulation.settings import SimulationSettings
+from streamway.runtime.ids import new_generation_id
 from streamway.tenancy import hash_key, load_tenancy
+from tests.support.clients import frames
 from tests.support.mesh import EngineServer, MeshProcesses
 
 
@@ -301,3 +303,32 @@ def test_a_new_key_is_let_in_by_its_row_and_its_hash_is_the_same(tmp_path: Path)
     hashed = streamway("keys", "hash", given=f"{key[0]}\n").stdout.strip()
     assert hashed in file.read_text()
     assert streamway("keys", "new", "--tenant", "no spaces").returncode == 2
+
+
+async def test_trace_shows_the_hops_of_a_generation_from_the_running_mesh(mesh: MeshProcesses) -> None:
+    async with frames(mesh.websocket_url) as client:
+        await client.open("1", "where was it", cache="off", params={"max_tokens": 5})
+        seen = await client.until("finished", "1")
+    generation, worker = seen[0]["generation"], seen[0]["worker"]
+    known = ("--data-dir", str(mesh.data_dir))
+    shown = streamway("trace", generation, *known, COLUMNS="200")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert lines[0].startswith(f"{generation}  finished  simulated  tenant anonymous  trace ")
+    assert lines[1].startswith(f"channel: {lines[1].split()[1]} entries, ended; {worker} from position 2")
+    order = [
+        next(number for number, line in enumerate(lines) if text in line)
+        for text in (*("chat simulated", "streamway.open", "process simulated"),)
+    ]
+    assert order == sorted(order)
+    # Twice: at the edge and for the engine call inside the worker's.
+    assert sum("chat simulated" in line for line in lines) == 2
+    assert sum("first_token" in line for line in lines) == 3
+    assert any(line.split()[2:4] == [worker, "process"] and "attempt 1" in line for line in lines)
+    told = json.loads(streamway("trace", "--json", generation, *known).stdout)
+    assert {hop["process"] for hop in told["hops"]} >= {"router", worker}
+    assert len({hop["trace"] for hop in told["hops"]}) == 1
+    assert "where was it" not in str(told)
+    unknown = streamway("trace", new_generation_id(), *known)
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("streamway: there is no generation ")

@@ -34,11 +34,12 @@ class MeshProcesses:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._ready_file = folder / "ready.json"
+        self.data_dir = folder / "data"
         self._metrics_urls: dict[str, str] = {}
         self._log = (folder / "mesh.log").open("wb")
         self.log_path = folder / "mesh.log"
         command = [sys.executable, "-m", "services.supervisor", "up", "--engine", engine, "--port", "0"]
-        command += ["--data-dir", str(folder / "data"), "--ready-file", str(self._ready_file), *arguments]
+        command += ["--data-dir", str(self.data_dir), "--ready-file", str(self._ready_file), *arguments]
         self._process = subprocess.Popen(
             command, env={**os.environ, **(environment or {})}, stdout=self._log, stderr=subprocess.STDOUT
         )

@@ -33,7 +33,7 @@ class OperationsServer:
         self._port = port
         self._registry = registry
         self._ready = ready
-        self._hops = hops or Hops("")
+        self._hops = hops if hops is not None else Hops("")
         self._runner: web.AppRunner | None = None
 
     @property

@@ -23,7 +23,8 @@ _REFUSED: Final = 2
 
 @dataclass(frozen=True)
 class Spec:
-    """What to run and how to see that it works. `address` is where it listens, for the ready file."""
+    """What to run and how to see that it works. `address` is where it listens, `operations` where its operations port is, for
+    the ready file."""
 
     name: str
     command: Sequence[str]
@@ -35,6 +36,7 @@ class Spec:
     hush: tuple[str, ...] = ()
     # Descriptors of ours that it gets.
     descriptors: tuple[int, ...] = ()
+    operations: str = ""
 
 
 class Keeper:

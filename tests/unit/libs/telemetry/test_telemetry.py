@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 from streamway.runtime.process import StartError
 from streamway.telemetry import tracing
 from streamway.telemetry.context import begin, current
+from streamway.telemetry.hops import Hops
 from streamway.telemetry.operations import OperationsServer
 from tests.support.ports import free_port
 
@@ -114,3 +115,25 @@ def test_traces_cost_nothing_when_they_are_off() -> None:
     assert tracing.configure("edge", enabled=False) is None
     assert tracing.server_interceptors(None) == []
     assert logging.getLogger().level is not None
+
+
+async def test_the_operations_port_shows_what_was_done_for_a_generation() -> None:
+    hops = Hops("edge", "edge-0")
+    server = OperationsServer("127.0.0.1", 0, CollectorRegistry(), lambda: "", hops)
+    await server.start()
+    try:
+        hop = hops.begin("chat m", hops.context(), "g", facts={"streamway.surface": "sse"})
+        hop.mark("first_token")
+        async with aiohttp.ClientSession(f"http://{server.address}") as client:
+            async with client.get("/debug/generations/g") as answer:
+                (row,) = (await answer.json())["hops"]
+            async with client.get("/debug/generations") as answer:
+                newest = (await answer.json())["hops"]
+            async with client.get("/debug/generations/unknown") as answer:
+                assert (await answer.json()) == {"hops": []}
+    finally:
+        await server.close()
+    assert newest == [row]
+    assert (row["process"], row["name"], row["outcome"], row["ended_ms"]) == ("edge-0", "chat m", "", 0)
+    assert row["marks"][0][0] == "first_token"
+    assert row["facts"] == {"streamway.surface": "sse"}
