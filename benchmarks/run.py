@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from tests.support.ports import free_port
 RESULTS = Path(__file__).parent / "results"
 TOKEN_PATH = ("edge", "adapter")
 # Surface, number of streams, durability.
-_Case = tuple[str, int, str]
+Case = tuple[str, int, str]
 
 
 def main() -> None:
@@ -52,10 +53,10 @@ def main() -> None:
         for surface in options.surfaces
         for durability in options.durability
     ]
-    samples: dict[_Case, list[dict[str, Any]]] = {case: [] for case in cases}
+    samples: dict[Case, list[dict[str, Any]]] = {case: [] for case in cases}
     with (
         tempfile.TemporaryDirectory() as folder,
-        _Mesh(Path(folder), options.tokens_per_s, max(options.streams)) as mesh,
+        Mesh(Path(folder), options.tokens_per_s, max(options.streams)) as mesh,
     ):
         for repeat in range(options.repeats):
             for case in cases:
@@ -78,17 +79,20 @@ def main() -> None:
     print("\n" + table)
 
 
-class _Mesh:
+class Mesh:
     """The simulated engine and a mesh in front of it, as processes."""
 
-    def __init__(self, folder: Path, tokens_per_s: float, streams: int) -> None:
+    def __init__(
+        self, folder: Path, tokens_per_s: float, streams: int, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder
+        self._environment = environment or {}
         self._tokens_per_s = tokens_per_s
         self._streams = streams
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ready: dict[str, Any] = {}
 
-    def __enter__(self) -> _Mesh:
+    def __enter__(self) -> Mesh:
         engine_port = free_port()
         # fmt: off
         self._start("-m", "benchmarks.simulated_engine", "--port", str(engine_port),
@@ -96,9 +100,10 @@ class _Mesh:
         ready_file = self._folder / "ready.json"
         self._start("-m", "services.supervisor", "up", "--engine", f"http://127.0.0.1:{engine_port}", "--port", "0",
                     "--data-dir", str(self._folder / "data"), "--ready-file", str(ready_file),
-                    environment={"STREAMWAY_ADAPTER_SLOTS": str(2 * self._streams), "STREAMWAY_LOG_LEVEL": "warning"})
+                    environment={"STREAMWAY_ADAPTER_SLOTS": str(2 * self._streams), "STREAMWAY_LOG_LEVEL": "warning",
+                                 **self._environment})
         # fmt: on
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while not ready_file.exists():
             if time.monotonic() > until or any(process.poll() is not None for process in self._processes):
                 self.__exit__()
@@ -115,7 +120,7 @@ class _Mesh:
             except subprocess.TimeoutExpired:
                 process.kill()
 
-    def measure(self, case: _Case, tokens: int, rounds: int) -> dict[str, Any]:
+    def measure(self, case: Case, tokens: int, rounds: int) -> dict[str, Any]:
         """One load run: figures of the client, CPU a token and peak memory of each process of the mesh."""
         surface, streams, durability = case
         pids = {row["name"]: row["pid"] for row in self._ready["processes"]}
@@ -154,25 +159,26 @@ class _Mesh:
         )
 
 
-def _token_path(sample: dict[str, Any]) -> float:
+def token_path(sample: dict[str, Any]) -> float:
+    """µs of CPU a token of edge and adapter."""
     return float(sum(value for name, value in sample["us_per_token"].items() if name.startswith(TOKEN_PATH)))
 
 
-def _journal(samples: dict[_Case, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _journal(samples: dict[Case, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """What the journal costs: each round's token path over that of the same round without it."""
     found = []
     for (surface, streams, durability), rows in samples.items():
         off = samples.get((surface, streams, "off"), [])
         if durability != "off" and off:
-            ratios = [_token_path(row) / max(0.01, _token_path(base)) for row, base in zip(rows, off, strict=True)]
+            ratios = [token_path(row) / max(0.01, token_path(base)) for row, base in zip(rows, off, strict=True)]
             of = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
             found.append({"surface": surface, "streams": streams, "durability": durability, "ratio": of})
     return found
 
 
-def _line(case: _Case, sample: dict[str, Any]) -> str:
+def _line(case: Case, sample: dict[str, Any]) -> str:
     surface, streams, durability = case
-    path = _token_path(sample)
+    path = token_path(sample)
     load = sample["load"]
     return (
         f"{surface:9} {streams:5} streams, {durability:7}: {path:6.1f} µs a token on the token path, "
@@ -180,11 +186,11 @@ def _line(case: _Case, sample: dict[str, Any]) -> str:
     )
 
 
-def _case(case: _Case, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _case(case: Case, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians over the rounds, with the least and most of the token path beside them."""
     names = list(rows[0]["us_per_token"])
     per_token = {name: statistics.median(row["us_per_token"][name] for row in rows) for name in names}
-    paths = [_token_path(row) for row in rows]
+    paths = [token_path(row) for row in rows]
     loads = [row["load"] for row in rows]
     surface, streams, durability = case
     return {
