@@ -17,6 +17,7 @@ from streamway.auth import Identity
 from streamway.errors import InvalidArgument, StreamwayError, to_status
 from streamway.rpc import caller
 from streamway.runtime.tasks import TaskScope
+from streamway.telemetry.context import recorded
 from streamway.telemetry.facts import Facts
 from streamway.telemetry.hops import Hop, Hops
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
@@ -106,7 +107,8 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
     async def _further(self, query: Query, lookup: cache_pb2.LookupRequest) -> cache_pb2.LookupResponse:
         with self._hop("cache.semantic", lookup.request) as hop:
             found = await self._answers.lookup_further(query, lookup.level)
-            hop.tell(_told(found))
+            if hop is not None:
+                hop.tell(_told(found))
         self._answers.books.replied(query.tenant, found)
         return found
 
@@ -127,14 +129,18 @@ class CacheServicer(cache_pb2_grpc.CacheServiceServicer):
         tenant = self._tenant(who, lookup.request)
         with self._hop("cache.keyed", lookup.request) as hop:
             found = self._answers.lookup_exact(tenant, lookup.request, lookup.level)
-            if not isinstance(found, Query):
+            if hop is not None and not isinstance(found, Query):
                 hop.tell(_told(found))
         if not isinstance(found, Query):
             self._answers.books.replied(tenant, found)
         return found
 
     @contextmanager
-    def _hop(self, name: str, request: common_pb2.GenerationRequest) -> Iterator[Hop]:
+    def _hop(self, name: str, request: common_pb2.GenerationRequest) -> Iterator[Hop | None]:
+        """Only of what is recorded: the router's row of the same lookup says as much, and lookups are many."""
+        if not self._hops.recording or not recorded(request.traceparent):
+            yield None
+            return
         context = self._hops.context(request.traceparent)
         hop = self._hops.begin(name, context, request.generation, kind="server")
         try:

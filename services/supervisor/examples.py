@@ -54,11 +54,8 @@ REDRIVE: Final = _examples(("streamway tasks redrive qwen3-8b", "all of one mode
 KEYS_NEW: Final = _examples(("streamway keys new --tenant acme", "a key, and its row for the keys file"))
 KEYS_HASH: Final = _examples(("streamway keys hash < key.txt", "the hash of a key that exists"))
 
-TRACE: Final = """[bold]Examples[/bold]
-
-  streamway trace 0197a5c2-77f1-7d0a-8c53-0b6f0d4b0c11            where it was, and when
-
-  streamway trace --json 0197a5c2-77f1-7d0a-8c53-0b6f0d4b0c11     the same for a program
-
-  streamway trace --ask 10.0.0.7:9100 0197a5c2-77f1-7d0a-8c53-0b6f0d4b0c11     an edge of another machine too
-"""
+TRACE: Final = _examples(
+    ("streamway trace 0197a5c2-77f1-7d0a-8c53-0b6f0d4b0c11", "where it was, and when"),
+    ("streamway trace --json 0197a5c2-77f1-7d0a-8c53-0b6f0d4b0c11", "the same for a program"),
+    ("streamway trace --ask 10.0.0.7:9100 0197a5c2-77f1-7d0a-8c53-0b6f0d4b0c11", "an edge of another machine too"),
+)

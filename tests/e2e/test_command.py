@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from streamway.config import SharedSettings
+from streamway.runtime.ids import new_generation_id
 from streamway.simulation.request import read
 from streamway.simulation.settings import SimulationSettings
-from streamway.runtime.ids import new_generation_id
 from streamway.tenancy import hash_key, load_tenancy
 from tests.support.clients import frames
 from tests.support.mesh import EngineServer, MeshProcesses
@@ -326,7 +326,7 @@ async def test_trace_shows_the_hops_of_a_generation_from_the_running_mesh(mesh: 
     assert sum("first_token" in line for line in lines) == 3
     assert any(line.split()[2:4] == [worker, "process"] and "attempt 1" in line for line in lines)
     told = json.loads(streamway("trace", "--json", generation, *known).stdout)
-    assert {hop["process"] for hop in told["hops"]} >= {"router", worker}
+    assert {hop["process"] for hop in told["hops"]} >= {"router-0", worker}
     assert len({hop["trace"] for hop in told["hops"]}) == 1
     assert "where was it" not in str(told)
     unknown = streamway("trace", new_generation_id(), *known)

@@ -205,7 +205,8 @@ async def test_entries_go_by_feedback_by_model_and_all_together(start: Any) -> N
 async def test_it_is_found_by_its_lease_ready_and_counted_and_gone_after_the_drain(start: Any, valkey: Redis) -> None:
     cache = await start(node="cache-7")
     leases = await list_leases(valkey, SystemClock(), "cachenode")
-    assert leases == {"cache-7": {"address": cache.app.address}}
+    port = cache.operations.rpartition(":")[2]
+    assert leases == {"cache-7": {"address": cache.app.address, "operations_port": port}}
     await lookup(cache.stub, typed())
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{cache.operations}/readyz") as response:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
-import secrets
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Final
 
+_NO_TRACE: Final = "0" * 32
+_NO_SPAN: Final = "0" * 16
+_LOW: Final = 2**64 - 1
+# They need be rare, not secret, and several are made for each generation.
+_bits: Final = random.Random(int.from_bytes(os.urandom(16))).getrandbits  # noqa: S311
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -39,7 +46,7 @@ class RequestContext:
 
     def hop(self) -> RequestContext:
         """What this hop does as a part of it: the same trace, a new span inside this one."""
-        return replace(self, span_id=secrets.token_hex(8), parent=self.span_id)
+        return replace(self, span_id=_span_id(), parent=self.span_id)
 
 
 current: ContextVar[RequestContext | None] = ContextVar("streamway_request", default=None)
@@ -59,14 +66,18 @@ def begin(
     `span` is this hop's id (16 hex digits) where it is known already; without one it is drawn. `sampled`: the share of the traces
     that begin here, 0 … 1, to be recorded, decided by the id as OpenTelemetry's sampler does; the sender's says so itself.
     """
-    match = _TRACEPARENT.fullmatch(traceparent)
+    match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
     parent = ""
-    if match and set(match[1]) != {"0"} and set(match[2]) != {"0"}:
+    if match and match[1] != _NO_TRACE and match[2] != _NO_SPAN:
         trace_id, parent, recorded = match[1], match[2], bool(int(match[3], 16) & 1)
     else:
-        trace_id = secrets.token_hex(16)
-        recorded = int(trace_id[16:], 16) < sampled * 2**64
-    return RequestContext(trace_id, span or secrets.token_hex(8), recorded, generation, model, tenant, parent)
+        bits = _bits(128) or 1
+        trace_id, recorded = f"{bits:032x}", bits & _LOW < sampled * 2**64
+    return RequestContext(trace_id, span or _span_id(), recorded, generation, model, tenant, parent)
+
+
+def _span_id() -> str:
+    return f"{_bits(64) or 1:016x}"
 
 
 def recorded(traceparent: str) -> bool:

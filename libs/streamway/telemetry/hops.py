@@ -60,7 +60,7 @@ class Hop:
         self.name = name
         self.context = context
         self.generation = generation
-        self.facts = dict(facts)
+        self.facts: dict[str, Any] = {**facts}
         self.counted = counted
         self.began = hops.unix()
         self.ended = 0.0
