@@ -47,6 +47,18 @@ def test_b3_any_cut_and_any_line_ending_give_the_same_events(events: list[list[s
     assert seen == ["\n".join(event).encode() for event in events]
 
 
+@given(st.lists(st.lists(LINE, min_size=1, max_size=2), max_size=6), st.data())
+def test_b3_an_event_in_each_packet(events: list[list[str]], draw: st.DataObject) -> None:
+    parser = SSEParser()
+    seen: list[bytes] = []
+    for event in events:
+        packet = written([event], draw)
+        if draw.draw(st.booleans()):
+            packet = "".join(f"data: {line}\n" for line in event).encode() + b"\n"
+        seen += parser.feed(packet)
+    assert seen == ["\n".join(event).encode() for event in events]
+
+
 @given(st.lists(EVENT, min_size=1, max_size=3), st.data())
 def test_b3_one_byte_at_a_time(events: list[list[str]], draw: st.DataObject) -> None:
     data = written(events, draw)

@@ -100,6 +100,16 @@ class ChunkReader:
             return
         for choice in chunk.choices:
             text = choice.delta.content or ""
+            if (
+                text
+                and choice.finish_reason is None
+                and choice.token_ids is None
+                and choice.index in self.open
+                and not (self._menders or self._held_ids)
+            ):
+                # Text in mid-answer: nearly every chunk.
+                self._piece(choice.index, text)
+                continue
             if self._menders:
                 text = self._mended(choice.index, text, ended=bool(choice.finish_reason))
             self._tell(choice.index, text, b"", choice.finish_reason or "", choice.token_ids or ())
