@@ -41,8 +41,9 @@ import json, os, sys
 os.environ["GOMP_SPINCOUNT"] = "1000"
 import xllamacpp
 from services.inference_adapter.backends.llamacpp_child import configure, die_with_parent
+from services.inference_adapter.core.fitting import Shape
 die_with_parent(int(sys.argv[1]))
-settings = configure(xllamacpp, model=sys.argv[2], name="m", socket=sys.argv[3], slots=4, context_tokens=1024, threads=2)
+settings = configure(xllamacpp, model=sys.argv[2], name="m", socket=sys.argv[3], threads=2, shape=Shape(4, 1024, 1024))
 settings.verbosity = 1
 server = xllamacpp.Server(settings)
 print(server.listening_address, flush=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -27,6 +28,7 @@ from services.inference_adapter.core.warming import Load
 from services.inference_adapter.core.window import Window
 from services.inference_adapter.interfaces import Backend
 from services.inference_adapter.io.books import Books
+from services.inference_adapter.io.bound_watch import BoundWatch
 from services.inference_adapter.io.direct_quota import DirectQuota
 from services.inference_adapter.io.dismissals import Dismissals
 from services.inference_adapter.io.draining import Drain
@@ -43,6 +45,7 @@ from services.inference_adapter.io.peers import Peers
 from services.inference_adapter.io.registration import Registration
 from services.inference_adapter.io.retries import Retries
 from services.inference_adapter.io.routers import Routers
+from services.inference_adapter.io.token_check import TokenCheck
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.io.workplace import Workplace
 from services.inference_adapter.metrics import AdapterMetrics
@@ -93,6 +96,7 @@ class Adapter:
         self._tenants = watch_tenancy(settings.host, shared, self._registry)
         self._memory = MemoryWatch(settings.memory_watermark, self._registry)
         self._floor = FloorWatch(settings.answer_floor())
+        self._bound = BoundWatch(settings.memory_drain, self._clock.monotonic())
         self._pace = EnginePace()
         self._telemetry = Telemetry("adapter", settings.worker, shared, self._registry)
         self._operations = OperationsServer(
@@ -127,12 +131,23 @@ class Adapter:
             raise
 
     async def failed(self) -> None:
-        """Returns when the engine's process has ended, raises when a loop of ours has: the supervisor starts us anew."""
+        """Returns when the engine's process has ended, or is to be started anew; raises when a loop of ours has failed. The
+        supervisor starts us anew."""
+        info = self._backend.info()
+        # Ending ourselves helps only where the engine ends with us.
+        ours = info.pid > 0 or info.kind == "llamacpp_inside"
         engine = self._scope.spawn(self._backend.failed(), "engine")
-        done, _ = await asyncio.wait({engine, self._work_task}, return_when=asyncio.FIRST_COMPLETED)
+        full = self._scope.spawn(self._bound.near.wait(), "memory-bound")
+        watched: set[asyncio.Task[Any]] = {engine, self._work_task, full}
+        if ours:
+            watched.add(self._scope.spawn(self._monitor.hopeless.wait(), "engine-hopeless"))
+        done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-        _log.error("engine_ended", worker=self._settings.worker)
+        if full in done:
+            # Better now, with its answers ended or given away, than by the kernel in the middle of them.
+            await self.drain()
+        _log.error("worker_ends", worker=self._settings.worker, memory=full in done, engine=full not in done)
 
     async def drain(self) -> None:
         """Tells everybody, takes what routers still send until they have noticed, and lets accepted work end."""
@@ -207,6 +222,7 @@ class Adapter:
         )
         room = Yielding(settings.memory_bytes)
         self._memory.follow(lambda: memory.bound(room.look(self._memory.pressed)))
+        self._memory.follow(lambda: self._bound.look(self._clock.monotonic()))
         flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
         self._stack.callback(flusher.close)
         peers = Peers(valkey, clock, settings.worker)
@@ -228,6 +244,7 @@ class Adapter:
             settings.silence_limits(),
             self._retries,
             self._rest,
+            self._doubt,
             self._turns,
             self._telemetry.hops,
         )
@@ -294,6 +311,8 @@ class Adapter:
             lambda healthy: self._worker.pause(not healthy),
             self._worker.crowd,
             GPUMemory.of_this_process().share,
+            TokenCheck(self._backend, settings.health_timeout_s),
+            lambda: metrics.tokens_made,
         )
         self._direct_quota = DirectQuota(link, settings.quota_lease_s, settings.quota_share)
         self._limiting = Limiting(
@@ -372,6 +391,10 @@ class Adapter:
     def _rest(self, seconds: float) -> None:
         """The engine wants no new call for so long."""
         self._monitor.rest(seconds)
+
+    def _doubt(self) -> None:
+        """A call was given up for the engine's silence."""
+        self._monitor.doubt()
 
     def _warmable(self) -> Load | None:
         """How busy the worker is; None while it is to be left alone."""

@@ -76,6 +76,8 @@ class AdapterSettings(ServiceSettings):
     slots: int = _engine_option("slots")
     context_tokens: int = _engine_option("context_tokens")
     threads: int = _engine_option("threads")
+    cores: str = _engine_option("cores")
+    gpu: bool = _engine_option("gpu")
     slot_folder: Path | None = _engine_option("slot_folder")
     slot_folder_bytes: int = _engine_option("slot_folder_bytes")
     idle_unload_s: float = _engine_option("idle_unload_s")
@@ -175,6 +177,13 @@ class AdapterSettings(ServiceSettings):
         le=1,
         description="Share of the memory's limit in use from which, at each look, the engine gets one generation fewer at a "
         "time; below it one more again. 1: never.",
+    )
+    memory_drain: float = Field(
+        default=0.97,
+        gt=0,
+        le=1,
+        description="Share of the cgroup's memory limit in use at three looks on end from which the worker drains and is started "
+        "anew, at the earliest after two minutes. 1: never.",
     )
     kv_mark: float = Field(
         default=0.92,

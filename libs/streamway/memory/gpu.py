@@ -39,6 +39,19 @@ class GPUMemory:
         """Number of GPUs that are read."""
         return len(self._devices)
 
+    def names(self) -> list[str]:
+        """Their UUIDs. Raises the library's error where one does not tell."""
+        names = (self._nvml.nvmlDeviceGetUUID(device) for device in self._devices)
+        return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+
+    def free_bytes(self) -> int:
+        """What is free on all of them; 0 where one does not say."""
+        try:
+            return sum(self._nvml.nvmlDeviceGetMemoryInfo(device).free for device in self._devices)
+        except self._nvml.NVMLError as problem:
+            _log.warning("gpu_unreadable", problem=str(problem))
+            return 0
+
     def share(self) -> float | None:
         """Of the fullest one what is in use, 0 … 1; None where there is none, or it does not say."""
         shares = []

@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from services.inference_adapter.backends.gpu_claim import GPUClaim
 from services.inference_adapter.backends.llamacpp_inside import Inside
-from services.inference_adapter.backends.llamacpp_plan import LlamaPlan, plan_for
+from services.inference_adapter.backends.llamacpp_plan import LlamaPlan, claim_gpus, plan_for
 from services.inference_adapter.backends.llamacpp_process import LlamaProcess
 from services.inference_adapter.backends.llamacpp_slots import SlotFiles, SlotKeeper
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
@@ -62,6 +63,7 @@ class LlamaCppBackend:
         self._process: LlamaProcess | Inside | None = None
         self._inside: Inside | None = None
         self._plan: LlamaPlan | None = None
+        self._claim: GPUClaim | None = None
         self._keeper: SlotKeeper | None = None
         if not options.url or options.kind == _INSIDE:
             options = _started_options(options)
@@ -86,6 +88,7 @@ class LlamaCppBackend:
     async def start(self) -> None:
         """Starts the server, or finds it. Raises StartError with one line that says what to do."""
         if self._process is not None:
+            self._claim = claim_gpus(self._options)
             self._plan = await in_thread(lambda: plan_for(self._options))
             if self._plan.why:
                 _log.warning("fewer_slots", why=self._plan.why)
@@ -247,6 +250,8 @@ class LlamaCppBackend:
         await self._http.close()
         if self._process is not None:
             await self._process.close()
+        if self._claim is not None:
+            self._claim.release()
 
 
 def _started_options(options: BackendOptions) -> BackendOptions:

@@ -57,9 +57,13 @@ def main() -> None:
     words.add_argument("--socket", required=True)
     words.add_argument("--shape", required=True, help="JSON")
     words.add_argument("--threads", type=int, required=True)
+    words.add_argument("--cores", default="", help="0,1,2; empty: all")
     words.add_argument("--parent", type=int, required=True)
     given = words.parse_args()
     die_with_parent(given.parent)
+    if given.cores:
+        # Before llama.cpp makes its threads, which inherit it.
+        os.sched_setaffinity(0, map(int, given.cores.split(",")))
     for number in (signal.SIGINT, signal.SIGTERM):
         # Without handlers of its own llama.cpp's destructor may hang on a request; there is nothing to save here.
         signal.signal(number, lambda *_: os._exit(0))

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.inference_adapter.backends.gpu_claim import GPUClaim
 from services.inference_adapter.backends.model_file import read_model_file
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.core.fitting import Shape, fit
 from services.inference_adapter.core.gguf import ModelFile
 from streamway.memory import read_levels
+from streamway.memory.gpu import GPUMemory
+from streamway.runtime.process import StartError
 
 DEFAULT_SLOTS: Final = 4
 DEFAULT_CONTEXT_TOKENS: Final = 4096
@@ -32,13 +35,28 @@ def plan_for(options: BackendOptions, room_bytes: int | None = None) -> LlamaPla
     Raises StartError."""
     assert options.model_path is not None
     model = read_model_file(options.model_path)
-    room = min((level.available for level in read_levels() if level.limit), default=0)
+    if options.gpu:
+        room = GPUMemory.of_this_process().free_bytes()
+    else:
+        room = min((level.available for level in read_levels() if level.limit), default=0)
     context = options.context_tokens or DEFAULT_CONTEXT_TOKENS
     fits = fit(options.slots or DEFAULT_SLOTS, context, model, room if room_bytes is None else room_bytes)
     folder = str(_folder(options.slot_folder)) + _SLASH if options.slot_folder else ""
     # Saving the slots is work to the engine: it sleeps so long after that. 1 s is the least that it knows.
     sleep_s = max(1, round(options.idle_unload_s / (2 if folder else 1))) if options.idle_unload_s else 0
     return LlamaPlan(model, Shape(fits.slots, context, fits.cache_mib, folder, sleep_s), fits.why)
+
+
+def claim_gpus(options: BackendOptions) -> GPUClaim:
+    """The GPUs that the settings give this engine. Raises StartError."""
+    if not options.gpu:
+        return GPUClaim()
+    gpus = GPUMemory.of_this_process()
+    if not len(gpus):
+        raise StartError(
+            "the setting gpu is on, and no GPU can be read: install streamway[gpu], and look at CUDA_VISIBLE_DEVICES"
+        )
+    return GPUClaim.of(gpus.names())
 
 
 def _folder(path: Path) -> Path:

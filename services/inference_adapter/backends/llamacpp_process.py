@@ -68,13 +68,15 @@ class LlamaProcess:
             raise
 
     async def _spawn(self, name: str, shape: Shape) -> None:
-        threads = self._options.threads or compute_threads()
+        cores = cores_of(self._options.cores)
+        threads = self._options.threads or len(cores) or compute_threads()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "services.inference_adapter.backends.llamacpp_child"),
             *("--model", str(self._model), "--name", name, "--socket", str(self._socket)),
             *("--shape", json.dumps(asdict(shape))),
             *("--threads", str(threads), "--parent", str(os.getpid())),
+            *("--cores", ",".join(map(str, cores))),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -156,6 +158,17 @@ class LlamaProcess:
                 await process.wait()
         await self._scope.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def cores_of(words: str) -> list[int]:
+    """0-2,8 → 0, 1, 2, 8. Raises StartError for cores that this process may not use."""
+    cores: set[int] = set()
+    for word in filter(None, words.split(",")):
+        first, _, last = word.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    if cores and not (hasattr(os, "sched_getaffinity") and cores <= os.sched_getaffinity(0)):
+        raise StartError(f"the setting cores names {words}, and not all of these can be used here; give others or none")
+    return sorted(cores)
 
 
 def compute_threads() -> int:

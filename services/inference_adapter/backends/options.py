@@ -62,6 +62,16 @@ class BackendOptions(BaseModel):
     threads: int = Field(
         default=0, ge=0, le=1024, description="Compute threads of a llama.cpp started here. 0: one for each core."
     )
+    cores: str = Field(
+        default="",
+        pattern=r"^(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?$",
+        description="CPU cores that a llama.cpp with a process of its own may use, as 0-3,8. Empty: those of the adapter.",
+    )
+    gpu: bool = Field(
+        default=False,
+        description="The llama.cpp started here computes on the GPUs that CUDA_VISIBLE_DEVICES names: none of them has another "
+        "worker's engine, and slots are what fits into 15/16 of what is free there. Wants the extra `gpu`; untried.",
+    )
     engine_token: SecretStr | None = Field(
         default=None, description="API key that the engine wants, as a bearer token."
     )

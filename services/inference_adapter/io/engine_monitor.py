@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -15,11 +16,16 @@ from streamway.runtime.clock import Clock
 
 _log = structlog.get_logger("adapter")
 _LONGEST_REST_S: Final = 30.0
+# Of an engine of ours that makes no token for so long the process is started anew.
+_LONGEST_DOUBT_S: Final = 60.0
 
 
 class EngineMonitor:
     """Knows the engine's last load. `on_change` is told whether it takes work, `on_kv_full` whether its KV cache is too full for
     another prefill, when that changes.
+
+    A call that was given up for its silence is a doubt: answering here says only that the engine's port is alive. It is asked for
+    one token (`speaks`), and gets no work until one came, of that call or of an answer that runs (`tokens` counts them).
 
     An engine that does not tell its KV use is judged by the memory of its GPU, where `gpu_used` reads one. One that tells is
     not: such engines take nearly all of that memory when they start.
@@ -35,6 +41,8 @@ class EngineMonitor:
         on_change: Callable[[bool], None],
         on_kv_full: Callable[[bool], None],
         gpu_used: Callable[[], float | None] = lambda: None,
+        speaks: Callable[[], Awaitable[bool]] | None = None,
+        tokens: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._backend = backend
         self._every_s = every_s
@@ -44,6 +52,14 @@ class EngineMonitor:
         self._kv = kv
         self._on_kv_full = on_kv_full
         self._gpu_used = gpu_used
+        self._speaks = speaks
+        self._tokens = tokens
+        # How many tokens there were when it was doubted, and since when it is.
+        self._doubted_at_tokens: float | None = None
+        self._doubted_at = 0.0
+        self._speechless = False
+        self._wake = asyncio.Event()
+        self.hopeless = asyncio.Event()
         self._answers = True
         self._rests_until = 0.0
         self._told = True
@@ -57,8 +73,14 @@ class EngineMonitor:
 
     @property
     def healthy(self) -> bool:
-        """It answers, and has not asked for a rest."""
-        return self._answers and self._clock.monotonic() >= self._rests_until
+        """It answers, makes tokens as far as is known, and has not asked for a rest."""
+        return self._answers and not self._speechless and self._clock.monotonic() >= self._rests_until
+
+    def doubt(self) -> None:
+        """A call was given up for its silence."""
+        if self._speaks is not None and self._doubted_at_tokens is None:
+            self._doubted_at_tokens, self._doubted_at = self._tokens(), self._clock.monotonic()
+            self._wake.set()
 
     def rest(self, seconds: float) -> None:
         """The engine wants no new call for so long; it is believed up to half a minute."""
@@ -78,7 +100,10 @@ class EngineMonitor:
         """Asks until cancelled."""
         while True:
             await self.check()
-            await asyncio.sleep(self._every_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._wake.wait()
+            self._wake.clear()
 
     async def check(self) -> None:
         """Asks once."""
@@ -94,6 +119,8 @@ class EngineMonitor:
                 _log.info("engine_answers_again")
             else:
                 _log.warning("engine_does_not_answer", problem=problem)
+        if answers and self._doubted_at_tokens is not None:
+            await self._ask_for_a_token(self._doubted_at_tokens)
         self.tick()
         if not answers:
             return
@@ -107,3 +134,14 @@ class EngineMonitor:
         """Sequences put aside since the last look. An engine that was started anew counts from 0 again."""
         before, self._put_aside = self._put_aside, self.load.put_aside
         return max(0, self.load.put_aside - before) if before is not None else 0
+
+    async def _ask_for_a_token(self, before: float) -> None:
+        assert self._speaks is not None
+        spoke = self._tokens() > before or await self._speaks() or self._tokens() > before
+        if spoke:
+            self._doubted_at_tokens = None
+        if spoke is self._speechless:
+            self._speechless = not spoke
+            _log.warning("engine_makes_no_token" if self._speechless else "engine_makes_tokens_again")
+        if self._clock.monotonic() - self._doubted_at > _LONGEST_DOUBT_S and self._speechless:
+            self.hopeless.set()

@@ -170,6 +170,7 @@ class Generation:
             error = FirstTokenTimeout(place.worker, self._watch.first_token_s)
         else:
             error = TokenGap(place.worker, place.silence.gap_s)
+        place.doubt()
         self._note_failure(error)
         self._gave_up(error)
 

@@ -22,7 +22,7 @@ class Workplace:
     """What all generations of a worker share.
 
     `new_epoch` makes the epoch of an engine call from its attempt. An engine call that is silent beyond `silence` is given up.
-    `rest` is told for how many seconds the engine wants no new call.
+    `rest` is told for how many seconds the engine wants no new call, `doubt` that a call was given up for its silence.
     """
 
     worker: str
@@ -38,5 +38,6 @@ class Workplace:
     silence: SilenceLimits
     retries: Retries
     rest: Callable[[float], None]
+    doubt: Callable[[], None]
     turns: Turns
     hops: Hops

@@ -36,7 +36,10 @@ class Library:
     def nvmlDeviceGetMemoryInfo(self, device: int) -> Any:
         if self.lost:
             raise self.NVMLError("GPU is lost")
-        return SimpleNamespace(used=self.used[device], total=100)
+        return SimpleNamespace(used=self.used[device], total=100, free=100 - self.used[device])
+
+    def nvmlDeviceGetUUID(self, device: int) -> str:
+        return f"GPU-{device}"
 
 
 @pytest.mark.parametrize(
@@ -68,3 +71,12 @@ def test_without_a_gpu_there_is_nothing_to_read() -> None:
     gpus = GPUMemory.of_this_process({"CUDA_VISIBLE_DEVICES": ""})
     assert len(gpus) == 0
     assert gpus.share() is None
+
+
+def test_names_and_room_are_those_of_the_devices_that_are_visible() -> None:
+    nvml = Library()
+    gpus = GPUMemory(nvml, devices_of(nvml, "2,1"))
+    assert gpus.names() == ["GPU-2", "GPU-1"]
+    assert gpus.free_bytes() == 60
+    nvml.lost = True
+    assert gpus.free_bytes() == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -57,3 +57,71 @@ async def test_sequences_that_were_put_aside_hold_prefill_up_once() -> None:
     await monitor.check()
     assert not monitor.kv_full, "an engine that was started anew counts from 0"
     assert told == [True, False]
+
+
+class FakeClock(SystemClock):
+    """Monotonic time that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Mute:
+    """An engine that answers to its health check; whether it makes tokens is another matter."""
+
+    def __init__(self) -> None:
+        self.speaks = False
+        self.tokens = 0
+        self.asked = 0
+
+    async def load(self) -> EngineLoad:
+        return EngineLoad(1, 0)
+
+    async def token(self) -> bool:
+        self.asked += 1
+        return self.speaks
+
+
+def monitor_of(engine: Mute, clock: FakeClock, told: list[bool]) -> EngineMonitor:
+    kv, backend = KVPressure(0.92, 0.87, 0), cast("Any", engine)
+    return EngineMonitor(
+        backend, kv, clock, 1, 1, told.append, lambda _: None, lambda: None, engine.token, lambda: engine.tokens
+    )
+
+
+async def test_an_engine_that_only_answers_is_not_healthy_until_a_token_came() -> None:
+    engine, told = Mute(), list[bool]()
+    monitor = monitor_of(engine, FakeClock(), told)
+    await monitor.check()
+    assert (monitor.healthy, engine.asked) == (True, 0), "nobody doubts it"
+    monitor.doubt()
+    await monitor.check()
+    assert (monitor.healthy, told) == (False, [False])
+    engine.speaks = True
+    await monitor.check()
+    assert (monitor.healthy, told, engine.asked) == (True, [False, True], 2)
+    await monitor.check()
+    assert engine.asked == 2
+
+
+async def test_a_token_of_an_answer_that_runs_is_enough() -> None:
+    engine, told = Mute(), list[bool]()
+    monitor = monitor_of(engine, FakeClock(), told)
+    monitor.doubt()
+    engine.tokens = 1
+    await monitor.check()
+    assert (monitor.healthy, engine.asked, told) == (True, 0, [])
+
+
+async def test_an_engine_that_stays_mute_is_given_up() -> None:
+    engine, clock = Mute(), FakeClock()
+    monitor = monitor_of(engine, clock, [])
+    monitor.doubt()
+    await monitor.check()
+    assert not monitor.hopeless.is_set()
+    clock.now += 61
+    await monitor.check()
+    assert monitor.hopeless.is_set()
