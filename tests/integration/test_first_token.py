@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import grpc.aio
 import pytest
 from redis.asyncio import Redis
 
 from streamway.errors import from_status
-from streamway.v1 import common_pb2
+from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 from tests.support.adapter_world import assert_tile, attached, enqueue, eventually, kinds, request, state_of
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.two_workers import RELAXED, worker
@@ -62,3 +63,34 @@ async def test_bulk_work_and_a_model_with_its_own_limit_wait_longer(valkey: Redi
             call.end()
         assert kinds(await stream.all(bulk))[-1] == "finished"
         assert kinds(await other.all(slow))[-1] == "finished"
+
+
+async def test_an_engine_that_was_silent_gets_no_work_until_it_has_made_a_token(
+    valkey: Redis, valkey_server: ValkeyServer
+) -> None:
+    """Its health check is answered all the time."""
+    engine = ScriptedEngine()
+    engine.mute = True
+    limits = {"first_token_timeout_s": 0.5, "health_timeout_s": 0.2, "engine_check_s": 0.1}
+    async with (
+        worker(valkey_server.url, "a", engine, **limits) as adapter,
+        attached(adapter) as stream,
+        grpc.aio.insecure_channel(adapter.address) as channel,
+    ):
+        inference = inference_pb2_grpc.InferenceServiceStub(channel)
+
+        async def healthy() -> bool:
+            return (await inference.GetLoad(inference_pb2.GetLoadRequest())).engine.healthy
+
+        assert await healthy()
+        number = await stream.subscribe(await enqueue(valkey, request(), worker="a"), after=1)
+        assert kinds(await stream.all(number))[-1] == "error"
+        await eventually(healthy, False)
+        later = await enqueue(valkey, request(), worker="a")
+        engine.mute = False
+        await eventually(healthy, True)
+        call = await engine.next_call(2)
+        call.say("here")
+        call.end()
+        await eventually(lambda: state_of(valkey, later), "finished")
+        assert engine.checks >= 2

@@ -15,6 +15,7 @@ from scripts.install_model import model_path
 from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.llamacpp import LlamaCppBackend
 from services.inference_adapter.backends.options import BackendOptions
+from streamway.journal import ChoiceSoFar
 from streamway.v1 import common_pb2
 from tests.support.engines import RecordingSink
 
@@ -78,12 +79,32 @@ async def test_a_sessions_kv_goes_with_it_to_another_worker(tmp_path: Path, kind
         await first.park()
         await first.park()
     assert len(list((tmp_path / "slots").iterdir())) == 2
-    async with engine(slot_folder=tmp_path / "slots") as heir:
+    async with engine(slot_folder=tmp_path / "slots", probe=True) as heir:
         # The one that is not there computes what the other has.
         assert cold > 40
         assert computed(await turn(heir, "a", ALICE)) <= TAIL
         assert computed(await turn(heir, "b", BOB, tenant="other")) > 40, "another tenant's session of the same name"
     assert len(list((tmp_path / "slots").iterdir())) == 1, "what was read is gone"
+
+
+@pytest.mark.parametrize("kind", ["llamacpp", "llamacpp_inside"])
+async def test_a_continued_answer_in_chinese_is_no_longer_than_was_asked(kind: str) -> None:
+    """Its characters take up to three tokens each, and came in one piece each."""
+    begun = "彩虹是一种美丽的现象"
+    asked = {"messages": [{"role": "user", "content": "什么是彩虹？"}], "max_tokens": 30, "ignore_eos": True}
+    request = common_pb2.GenerationRequest(model=MODEL, openai_body=json.dumps(asked).encode())
+    async with engine(slots=1, kind=kind) as backend:
+        sink = RecordingSink()
+        backend.call(request, sink, ChoiceSoFar(text=begun, units=len(begun)))
+        await sink.wait()
+        # What it is asked for is what is left, by its own count: without that it would make 20.
+        assert sink.usage is not None, sink.error
+        assert sink.usage.completion_tokens == 30
+        assert len(sink.pieces) <= 15
+        given_up = RecordingSink()
+        backend.call(request, given_up, ChoiceSoFar(text=begun, units=len(begun))).abort()
+        assert computed(await turn(backend, "a", "Hi.")) > 0
+        assert not given_up.pieces
 
 
 async def test_an_idle_engine_gives_its_memory_back_and_finds_its_sessions_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 
 from services.inference_adapter.core.capabilities import UNKNOWN
 from services.inference_adapter.interfaces import EngineInfo, EngineLoad, EngineModel, EngineSink
+from services.inference_adapter.io import token_check
 from streamway.errors import EngineFailed
 from streamway.journal import ChoiceSoFar
 from streamway.v1 import common_pb2
@@ -47,14 +48,16 @@ class ScriptedCall:
 
 
 class ScriptedEngine:
-    """A Backend. `answer` set: each call says these pieces at once and ends; None: the test drives each call."""
+    """A Backend. `answer` set: each call says these pieces at once and ends; None: the test drives each call. `mute`: it makes no
+    token when a worker that doubts it asks for one."""
 
     def __init__(self, slots: int = 2, answer: tuple[str, ...] | None = None, model: str = "scripted") -> None:
         self.slots = slots
         self.answer = answer
         self.model = model
         self.calls: list[ScriptedCall] = []
-        self.broken = False
+        self.broken = self.mute = False
+        self.checks = 0
         self.kv_used = 0.25
         self.capabilities = UNKNOWN
         self.died = asyncio.Event()
@@ -72,6 +75,11 @@ class ScriptedEngine:
         self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
     ) -> ScriptedCall:
         call = ScriptedCall(request, sink, so_far)
+        if request.generation == token_check.NAME:
+            self.checks += 1
+            if not self.mute:
+                asyncio.get_running_loop().call_soon(call.say, "Hi")
+            return call
         self.calls.append(call)
         if self.answer is not None:
             asyncio.get_running_loop().call_soon(self._answer, call)

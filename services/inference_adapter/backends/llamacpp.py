@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from services.inference_adapter.backends.deferred import DeferredCall
 from services.inference_adapter.backends.gpu_claim import GPUClaim
 from services.inference_adapter.backends.llamacpp_inside import Inside
 from services.inference_adapter.backends.llamacpp_plan import LlamaPlan, claim_gpus, plan_for
@@ -26,6 +27,7 @@ from services.inference_adapter.interfaces import EngineCall, EngineInfo, Engine
 from streamway.errors import EngineFailed, StreamwayError
 from streamway.journal.answer import ChoiceSoFar
 from streamway.runtime.process import StartError
+from streamway.runtime.tasks import TaskScope
 from streamway.runtime.threads import in_thread
 from streamway.v1 import common_pb2
 
@@ -46,6 +48,10 @@ class _Slot(msgspec.Struct):
     is_processing: bool = False
 
 
+class _Tokens(msgspec.Struct):
+    tokens: list[int] = msgspec.field(default_factory=list)
+
+
 class _Props(msgspec.Struct):
     total_slots: int = 0
     default_generation_settings: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -64,6 +70,7 @@ class LlamaCppBackend:
         self._inside: Inside | None = None
         self._plan: LlamaPlan | None = None
         self._claim: GPUClaim | None = None
+        self._scope = TaskScope("llamacpp-calls")
         self._keeper: SlotKeeper | None = None
         if not options.url or options.kind == _INSIDE:
             options = _started_options(options)
@@ -101,6 +108,9 @@ class LlamaCppBackend:
             if self._options.probe:
                 probing = Probing(self.call, self._info.models[0].name, self._info.capabilities)
                 self._info = replace(self._info, capabilities=await probing.run(self._options.probe_timeout_s))
+                if self._keeper is not None:
+                    # What was tried is in slots that any session may have.
+                    self._keeper.slots.forget()
         except BaseException:
             await self.close()
             raise
@@ -117,7 +127,7 @@ class LlamaCppBackend:
         if folder := plan.shape.slot_folder:
             files = SlotFiles(Path(folder), plan.model.fingerprint, self._options.slot_folder_bytes, _FILES_TTL_S)
             files.open()
-        return SlotKeeper(plan.shape.slots, self._http.post, files)
+        return SlotKeeper(plan.shape.slots, self._http.post, files, self._options.start_timeout_s)
 
     async def _describe(self) -> EngineInfo:
         found = self._http.info()
@@ -156,14 +166,36 @@ class LlamaCppBackend:
             keeper.leave(seat)
             self._worked_at = time.monotonic()
 
-        def begin() -> EngineCall:
+        def begin(so_far: ChoiceSoFar | None = so_far) -> EngineCall:
             # -1: it chooses. A client does not: it would wait for another's slot.
             fields = {"id_slot": -1 if seat.slot is None else seat.slot}
             if self._inside is None:
                 return self._http.call(request, sink, so_far, fields=fields, on_over=over)
             return self._call_inside(self._inside, request, sink, so_far, fields, over)
 
-        return keeper.restoring(seat, begin) if seat.why == "restored" else begin()
+        if seat.why != "restored" and so_far is None:
+            return begin()
+        told = so_far
+
+        async def first() -> None:
+            nonlocal told
+            if seat.why == "restored":
+                await keeper.restore(seat)
+            if so_far is not None:
+                told = await self._counted(so_far)
+
+        return DeferredCall(self._scope, first, lambda: begin(told), over)
+
+    async def _counted(self, so_far: ChoiceSoFar) -> ChoiceSoFar:
+        """The same with as many tokens as the engine makes of its text. It was counted by pieces, and a character that takes
+        three tokens, as most of Chinese, came in one."""
+        body = msgspec.json.encode({"content": so_far.text, "add_special": False})
+        try:
+            status, answer = await self._http.post("/tokenize", body, self._options.start_timeout_s)
+            count = len(msgspec.json.decode(answer, type=_Tokens).tokens) if status == 200 else 0
+        except (EngineFailed, msgspec.DecodeError):
+            count = 0
+        return replace(so_far, units=max(so_far.units, count))
 
     def _call_inside(
         self,
@@ -245,8 +277,7 @@ class LlamaCppBackend:
 
     async def close(self) -> None:
         """Aborts every call; ends the server that was started here."""
-        if self._keeper is not None:
-            await self._keeper.close()
+        await self._scope.close()
         await self._http.close()
         if self._process is not None:
             await self._process.close()

@@ -9,7 +9,6 @@ A file holds what a session has said, as keys and values. Its name tells nothing
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import re
@@ -22,15 +21,15 @@ import msgspec
 import structlog
 
 from services.inference_adapter.core.slots import Seat, Slots
-from services.inference_adapter.interfaces import EngineCall
 from streamway.errors import EngineFailed
-from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2
 
 _log = structlog.get_logger("adapter")
 _OURS: Final = re.compile(r"[0-9a-f]{40}\.kv")
-# Asks the engine with a POST: status and body. Raises EngineFailed.
-Ask = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
+# Asks the engine with a POST, within so many seconds: status and body. Raises EngineFailed.
+Ask = Callable[[str, bytes, float], Awaitable[tuple[int, bytes]]]
+# A drain waits for this.
+_SAVE_S: Final = 5.0
 
 
 class SlotFiles:
@@ -81,14 +80,15 @@ class _Saved(msgspec.Struct):
 
 
 class SlotKeeper:
-    """Gives calls their slots. `files` None: nothing is carried."""
+    """Gives calls their slots. `files` None: nothing is carried. `load_s`: an engine that slept may load its model for so long
+    before it reads a file."""
 
-    def __init__(self, count: int, ask: Ask, files: SlotFiles | None) -> None:
+    def __init__(self, count: int, ask: Ask, files: SlotFiles | None, load_s: float) -> None:
+        self._load_s = load_s
         self.slots = Slots(count)
         self._ask = ask
         self._files = files
         self._unsaved: set[str] = set()
-        self._scope = TaskScope("slots")
         self.saved = self.restored = 0
 
     def take(self, request: common_pb2.GenerationRequest, choices: int) -> Seat:
@@ -103,19 +103,13 @@ class SlotKeeper:
         if seat.session:
             self._unsaved.add(seat.session)
 
-    def restoring(self, seat: Seat, begin: Callable[[], EngineCall]) -> EngineCall:
-        """The call of a seat whose KV is read from its file first."""
-        call = _RestoringCall(begin, lambda: self.leave(seat))
-        call.task = self._scope.spawn(self._restore(seat, call), "restore")
-        return call
-
-    async def _restore(self, seat: Seat, call: _RestoringCall) -> None:
+    async def restore(self, seat: Seat) -> None:
+        """Reads the KV of a seat's session from its file into the seat's slot."""
         assert self._files is not None
-        said = await self._slot_action("restore", seat.slot, seat.session)
+        said = await self._slot_action("restore", seat.slot, seat.session, self._load_s)
         # Read or of no use: in either case it is not asked for again.
         self._files.drop(seat.session)
         self.restored += said is not None and said.n_restored > 0
-        call.begin()
 
     async def park(self) -> None:
         """Writes what was not written yet, of slots that nobody works in."""
@@ -125,17 +119,17 @@ class SlotKeeper:
         self._unsaved &= homes.keys()
         for session in list(self._unsaved):
             if homes[session] in self.slots.idle:
-                said = await self._slot_action("save", homes[session], session)
+                said = await self._slot_action("save", homes[session], session, _SAVE_S)
                 self._unsaved.discard(session)
                 self.saved += said is not None and said.n_saved > 0
         self._files.trim()
 
-    async def _slot_action(self, action: str, slot: int | None, session: str) -> _Saved | None:
+    async def _slot_action(self, action: str, slot: int | None, session: str, within_s: float) -> _Saved | None:
         assert self._files is not None
         begun = time.monotonic()
         body = msgspec.json.encode({"filename": self._files.name(session)})
         try:
-            status, answer = await self._ask(f"/slots/{slot}?action={action}", body)
+            status, answer = await self._ask(f"/slots/{slot}?action={action}", body, within_s)
             said = msgspec.json.decode(answer, type=_Saved) if status == 200 else None
         except (EngineFailed, msgspec.DecodeError, UnicodeDecodeError):
             status, said = 0, None
@@ -145,29 +139,3 @@ class SlotKeeper:
         else:
             _log.info(f"slot_{action}d", slot=slot, tokens=said.n_saved or said.n_restored, took_ms=took_ms)
         return said
-
-    async def close(self) -> None:
-        """Ends what is under way."""
-        await self._scope.close()
-
-
-class _RestoringCall:
-    """An engine call that begins a little later."""
-
-    def __init__(self, begin: Callable[[], EngineCall], leave: Callable[[], None]) -> None:
-        self._begin, self._leave = begin, leave
-        self._call: EngineCall | None = None
-        self._over = False
-        self.task: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        if not self._over:
-            self._call = self._begin()
-
-    def abort(self) -> None:
-        """The engine reads the file to its end in any case."""
-        self._over = True
-        if self._call is not None:
-            self._call.abort()
-        else:
-            self._leave()

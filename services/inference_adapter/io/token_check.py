@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import msgspec
 
 from services.inference_adapter.interfaces import Backend, EngineCall
 from streamway.errors import StreamwayError
 from streamway.v1 import common_pb2
+
+# What stands for a generation's id, in the engine's own log too.
+NAME: Final = "token-check"
 
 
 class TokenCheck:
@@ -22,7 +26,7 @@ class TokenCheck:
         """Whether a token came."""
         model = self._backend.info().models[0].name
         body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-        request = common_pb2.GenerationRequest(model=model, openai_body=msgspec.json.encode(body))
+        request = common_pb2.GenerationRequest(generation=NAME, model=model, openai_body=msgspec.json.encode(body))
         sink = _Sink()
         call: EngineCall = self._backend.call(request, sink)
         try:

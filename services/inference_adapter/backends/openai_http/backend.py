@@ -234,23 +234,26 @@ class OpenAIHTTPBackend:
             f"GET {path}", f"GET {self._address.prefix}{path} HTTP/1.1\r\n{self._headers}\r\n".encode("latin-1")
         )
 
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """The same of a question with a JSON body."""
+    async def post(self, path: str, body: bytes, timeout_s: float) -> tuple[int, bytes]:
+        """The same of a question with a JSON body, within a time of its own."""
         head = f"POST {self._address.prefix}{path} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
-        return await self._ask(f"POST {path}", f"{head}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body)
+        return await self._ask(
+            f"POST {path}", f"{head}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body, timeout_s
+        )
 
-    async def _ask(self, what: str, request: bytes) -> tuple[int, bytes]:
+    async def _ask(self, what: str, request: bytes, timeout_s: float | None = None) -> tuple[int, bytes]:
+        timeout_s = timeout_s or self._options.health_timeout_s
         document = Document(self._worker)
         connection = None
         try:
-            async with asyncio.timeout(self._options.health_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 # A fresh one: a health check must not fail because an idle connection was just closed. And for us alone: we close
                 # it below, and a call that had taken it from the pool in the meantime would never hear of that.
                 connection = await self._pool.connect(keep=False)
                 connection.send(document, request)
                 return await document.result
         except TimeoutError:
-            raise EngineFailed(self._worker, f"no answer to {what} in {self._options.health_timeout_s:g} s") from None
+            raise EngineFailed(self._worker, f"no answer to {what} in {timeout_s:g} s") from None
         except OSError as problem:
             raise EngineFailed(
                 self._worker, f"no connection to it: {problem.strerror or type(problem).__name__}"
