@@ -131,11 +131,7 @@ class LlamaCppBackend:
 
     async def _describe(self) -> EngineInfo:
         found = self._http.info()
-        try:
-            status, body = await self._http.get("/props")
-            props = msgspec.json.decode(body, type=_Props) if status == 200 else _Props()
-        except (EngineFailed, msgspec.DecodeError):
-            props = _Props()
+        props = await self._props()
         told = self._plan.shape.context_tokens if self._plan else self._options.context_tokens
         context = told or props.default_generation_settings.get("n_ctx") or 0
         models = tuple(
@@ -147,6 +143,13 @@ class LlamaCppBackend:
         return EngineInfo(
             self._options.kind, found.address, models, slots, pid, capabilities=found.capabilities, why=why
         )
+
+    async def _props(self) -> _Props:
+        try:
+            status, body = await self._http.get("/props")
+            return msgspec.json.decode(body, type=_Props) if status == 200 else _Props()
+        except (EngineFailed, msgspec.DecodeError):
+            return _Props()
 
     def info(self) -> EngineInfo:
         """What the engine is; valid after `start`."""
@@ -161,6 +164,7 @@ class LlamaCppBackend:
         if keeper is None:
             return self._http.call(request, sink, so_far)
         seat = keeper.take(request, choices_of(request))
+        self._worked_at = time.monotonic()
 
         def over() -> None:
             keeper.leave(seat)
@@ -242,8 +246,7 @@ class LlamaCppBackend:
         if not sleep_s or keeper is None or idle_s < sleep_s / 2:
             self._asleep = False
         elif not self._asleep:
-            status, body = await self._http.get("/props")
-            self._asleep = status == 200 and msgspec.json.decode(body, type=_Props).is_sleeping
+            self._asleep = (await self._props()).is_sleeping
             if self._asleep:
                 _log.info("engine_asleep", idle_s=round(idle_s))
                 keeper.slots.forget()
