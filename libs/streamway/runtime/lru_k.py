@@ -46,8 +46,10 @@ class LruK(Generic[K]):
         self._retained_s = retained_s
         self._kept: dict[K, _Uses] = {}
         self._gone: OrderedDict[K, _Uses] = OrderedDict()
-        # May hold ranks that are true no more; `number` keeps things from being compared.
-        self._order: list[tuple[Rank, int, K]] = []
+        # Those used once, by their last use: times do not go back.
+        self._once: OrderedDict[K, None] = OrderedDict()
+        # Of the others; may hold times that are true no more. `number` keeps things from being compared.
+        self._order: list[tuple[float, int, K]] = []
         self._number = 0
 
     def __len__(self) -> int:
@@ -64,15 +66,22 @@ class LruK(Generic[K]):
     def used(self, key: K, now: float) -> None:
         """One more use of something that is kept from now on."""
         uses = self._kept.get(key)
+        back = uses is None
         if uses is None:
             uses = self._gone.pop(key, None)
             if uses is not None and now - uses.last > self._retained_s:
                 uses = None
             self._kept[key] = uses = uses or _Uses(now, now)
+        before = None if back else uses.before
         if now - uses.last > self._correlated_s:
             uses.before, uses.first = uses.last, now
         uses.last = now
-        self._push(key, uses.rank)
+        if uses.before is None:
+            self._once[key] = None
+            self._once.move_to_end(key)
+        elif uses.before != before:
+            self._once.pop(key, None)
+            self._push(key, uses.before)
 
     def once(self, key: K) -> bool:
         """It was used no more than once."""
@@ -88,12 +97,14 @@ class LruK(Generic[K]):
 
     def victim(self, spared: Callable[[K], bool]) -> K | None:
         """What goes first, apart from what is spared. None: everything is."""
-        passed: list[tuple[Rank, int, K]] = []
-        found: K | None = None
+        found = next((key for key in self._once if not spared(key)), None)
+        if found is not None:
+            return found
+        passed: list[tuple[float, int, K]] = []
         while self._order:
-            rank, _, key = self._order[0]
+            before, _, key = self._order[0]
             uses = self._kept.get(key)
-            if uses is None or uses.rank != rank:
+            if uses is None or uses.before != before:
                 heappop(self._order)
             elif spared(key):
                 passed.append(heappop(self._order))
@@ -109,6 +120,7 @@ class LruK(Generic[K]):
         uses = self._kept.pop(key, None)
         if uses is None:
             return
+        self._once.pop(key, None)
         self._gone[key] = uses
         self._gone.move_to_end(key)
         while self._gone:
@@ -121,12 +133,17 @@ class LruK(Generic[K]):
     def forget(self, key: K) -> None:
         """It is neither kept nor remembered."""
         self._kept.pop(key, None)
+        self._once.pop(key, None)
         self._gone.pop(key, None)
 
-    def _push(self, key: K, rank: Rank) -> None:
+    def _push(self, key: K, before: float) -> None:
         self._number += 1
-        heappush(self._order, (rank, self._number, key))
+        heappush(self._order, (before, self._number, key))
         if len(self._order) > 2 * len(self._kept) + 64:
-            self._order = [(uses.rank, number, key) for number, (key, uses) in enumerate(self._kept.items())]
+            self._order = [
+                (uses.before, number, key)
+                for number, (key, uses) in enumerate(self._kept.items())
+                if uses.before is not None
+            ]
             heapify(self._order)
             self._number = len(self._order)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from streamway.runtime.lru_k import LruK
 
 
@@ -74,3 +77,24 @@ def test_many_uses_of_few_things_take_no_memory() -> None:
         lru.used(f"k{number % 5}", number * 10.0)
     assert len(lru._order) <= 74
     assert lru.victim(_nothing) == "k0"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["use", "give up", "forget"]), st.sampled_from("abcdef"), st.integers(0, 4))))
+def test_the_victim_is_always_the_one_of_the_lowest_rank(steps: list[tuple[str, str, int]]) -> None:
+    lru: LruK[str] = LruK(correlated_s=2.0, retained_s=20.0)
+    now, kept = 0.0, set[str]()
+    for what, key, later in steps:
+        now += later + 0.5
+        if what == "use":
+            lru.used(key, now)
+            kept.add(key)
+        elif what == "give up":
+            lru.give_up(key, now)
+            kept.discard(key)
+        else:
+            lru.forget(key)
+            kept.discard(key)
+        for spared in (set[str](), kept & {"a", "b"}):
+            left = kept - spared
+            expected = min(left, key=lru.rank) if left else None
+            assert lru.victim(spared.__contains__) == expected
