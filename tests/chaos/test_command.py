@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from services.supervisor.core.rounds import SHORT
+from streamway.simulation.request import read
+from streamway.simulation.settings import SimulationSettings
 from tests.support.mesh import MeshProcesses
 
 pytestmark = pytest.mark.timeout(240)
@@ -51,6 +53,28 @@ async def test_a_mesh_that_runs_already_is_tormented_where_it_is(chaos_mesh: Mes
     assert code == 0, said
     assert [(row["deed"], row["target"]) for row in json.loads(file.read_text())][1:] == [("kill", "cache-0")]
     assert chaos_mesh.pid_of("cache-0") != before
+
+
+async def test_a_chat_reads_on_when_its_router_is_killed(chaos_mesh: MeshProcesses, tmp_path: Path) -> None:
+    question, tokens = "Where does a river begin?", 400
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.supervisor", "chat", question, "--max-tokens", str(tokens),
+        "--router", chaos_mesh.address("router-0"), "--data-dir", str(tmp_path),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        seen = await process.stdout.readexactly(60)
+        old = chaos_mesh.kill("router-0")
+        rest, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (process.returncode, said) == (0, b"")
+    body = json.dumps({"messages": [{"role": "user", "content": question}]}).encode()
+    assert (seen + rest).decode() == f"{read(body, SimulationSettings()).choices[0].text.start(tokens)}\n"
+    await chaos_mesh.restarted("router-0", old)
 
 
 @pytest.mark.parametrize(

@@ -130,12 +130,9 @@ async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
         terminal.close()
 
 
-async def test_resume_goes_on_in_mid_answer_after_the_chat_was_killed(
-    engine_mesh: MeshProcesses, engine: EngineServer, tmp_path: Path
-) -> None:
-    await engine.idle_within(60)
-    words = ("--router", engine_mesh.address("router-0"), "--data-dir", str(tmp_path))
-    question, tokens = "What becomes of rain?", 250
+async def test_resume_goes_on_in_mid_answer_after_the_chat_was_killed(mesh: MeshProcesses, tmp_path: Path) -> None:
+    words = ("--router", mesh.address("router-0"), "--data-dir", str(tmp_path))
+    question, tokens = "What becomes of rain?", 800
     whole = simulated(question, tokens)
     terminal = Terminal(question, *words, "--max-tokens", str(tokens))
     try:
@@ -145,7 +142,6 @@ async def test_resume_goes_on_in_mid_answer_after_the_chat_was_killed(
     kept = json.loads((tmp_path / "chat.json").read_text())
     assert whole.startswith(kept["shown"])
     assert 0 < len(kept["shown"]) < len(whole)
-    # It waits for its reader only for the grace: the next reader is quicker.
     resumed = await asyncio.to_thread(streamway, "chat", "And of snow?", "--resume", *words)
     assert (resumed.returncode, resumed.stderr) == (0, "")
     assert resumed.stdout.startswith(f"{whole}\n"), "from its first word, and each once"
@@ -159,26 +155,6 @@ async def test_resume_goes_on_in_mid_answer_after_the_chat_was_killed(
     nothing = streamway("chat", "--resume", "--data-dir", str(tmp_path / "none"), words[0], words[1])
     assert nothing.returncode == 2
     assert "begin one with `streamway chat`" in nothing.stderr
-
-
-async def test_an_answer_goes_on_when_its_router_dies(mesh: MeshProcesses, tmp_path: Path) -> None:
-    question, tokens = "Where does a river begin?", 400
-    terminal = Terminal(
-        question, "--data-dir", str(tmp_path), "--max-tokens", str(tokens), "--router", mesh.address("router-0")
-    )
-    try:
-        await terminal.until(r"(.|\r\n){60}")
-        old = mesh.kill("router-0")
-        await mesh.restarted("router-0", old)
-        async with asyncio.timeout(60):
-            while terminal.process.poll() is None:
-                await terminal.until("")
-                await asyncio.sleep(0.05)
-        assert terminal.process.returncode == 0, terminal.seen
-    finally:
-        terminal.close()
-    turns = json.loads((tmp_path / "chat.json").read_text())["turns"]
-    assert turns[1]["content"] == simulated(question, tokens)
 
 
 def simulated(question: str, tokens: int) -> str:

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from services.supervisor.commands.mesh import Mesh
 from services.supervisor.io.looking import Looker, Picture
+from services.supervisor.io.printing import table_console
 
 
 def show(valkey: str | None, options: Mapping[str, str | int | Path | None]) -> None:
     """Prints one table a kind. Raises StartError when Valkey does not answer."""
     mesh = Mesh(options)
     picture = asyncio.run(_look(mesh, valkey))
-    console = Console(highlight=False)
+    console = table_console()
     for table in (_workers(picture), _models(picture), _routers(picture), _caches(picture), _edges(mesh)):
         if table.row_count:
             console.print(table)

@@ -10,7 +10,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +18,7 @@ from rich.text import Text
 from services.supervisor.commands.mesh import Mesh
 from services.supervisor.core.rates import Rates
 from services.supervisor.io.looking import Looker, Picture
+from services.supervisor.io.printing import table_console
 from streamway.valkey.keys import CLASSES
 
 # Of `--once`: between its two looks, from which the rates come.
@@ -34,7 +35,7 @@ def watch(
 
 
 async def _watch(mesh: Mesh, valkey: str | None, every_s: float, *, once: bool) -> None:
-    console, rates = Console(highlight=False), Rates()
+    console, rates = table_console(), Rates()
     async with Looker(mesh.valkey_url(valkey), mesh.shared, mesh.metadata) as looker:
         if once:
             tables(await looker.look(), rates)

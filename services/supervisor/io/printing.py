@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -16,6 +17,7 @@ from services.supervisor.core.markdown_blocks import split
 # What a model says is text: it must not move the cursor or set colours.
 PRINTABLE: Final = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 _A_SECOND: Final = 8
+_WIDE: Final = 220
 
 
 class Printer(Protocol):
@@ -121,3 +123,9 @@ def printer(console: Console, *, plain: bool) -> Printer:
     if plain or not console.is_terminal or console.is_dumb_terminal:
         return Plain()
     return Pretty(console)
+
+
+def table_console() -> Console:
+    """For tables: where nobody said how wide, and no terminal does, wide enough that a script sees whole names."""
+    unknown = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=_WIDE if unknown else None)

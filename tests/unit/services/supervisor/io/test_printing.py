@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from services.supervisor.io.printing import Plain, Pretty, printer
+from services.supervisor.io.printing import Plain, Pretty, printer, table_console
 
 
 def screen(width: int = 60) -> Console:
@@ -70,3 +70,11 @@ def test_pipes_and_simple_terminals_get_characters(monkeypatch: pytest.MonkeyPat
     assert isinstance(printer(screen(), plain=False), Pretty)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(printer(screen(), plain=False), Plain)
+
+
+def test_a_table_in_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert table_console().width > 200
+    monkeypatch.setenv("COLUMNS", "90")
+    assert table_console().width == 90
