@@ -141,6 +141,12 @@ def test_the_health_check_asks_the_port_that_the_service_opens(name: str, monkey
         port = settings.port + 1000 if name != "edge" else 9100 + settings.index
     assert OURS[name]["healthcheck"]["test"] == ["CMD", "python", "-m", "services.probe", str(port)]
     assert PORTS[OURS[name]["build"]["args"]["SERVICE"]] == port, "what the image itself asks"
+    # Prometheus asks every container there.
+    jobs = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))[
+        "scrape_configs"
+    ]
+    (asked,) = [dns for job in jobs for dns in job["dns_sd_configs"] if name in dns["names"]]
+    assert (asked["port"], settings.operations_host) == (port, "0.0.0.0")
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if name != "edge"])
@@ -160,6 +166,15 @@ def test_only_the_edge_and_what_people_look_at_is_published_and_on_loopback() ->
         "grafana",
     ]
     assert all(port.startswith("127.0.0.1:") for service in SERVICES.values() for port in service.get("ports", ()))
+
+
+def test_what_the_profiles_mount_is_there() -> None:
+    mounts = [
+        mount for service in SERVICES.values() for mount in service.get("volumes", ()) if mount.startswith("./deploy")
+    ]
+    assert len(mounts) == 4
+    for mount in mounts:
+        assert (ROOT / mount.split(":")[0]).exists(), mount
 
 
 @pytest.mark.parametrize("profiles", ["", "tools,vllm,observability"])
