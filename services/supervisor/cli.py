@@ -301,7 +301,7 @@ def keys_hash() -> None:
 def run() -> None:
     """Runs the command line; refusals become one line and exit code 2, failures of the mesh one line and 1."""
     try:
-        app()
+        app(prog_name="streamway")
     except StartError as problem:
         print(f"streamway: {problem}", file=sys.stderr)
         sys.exit(2)
