@@ -26,7 +26,7 @@ from streamway.v1 import common_pb2
 _HELP: Final = "/new begins anew, /model NAME changes the model, Ctrl-C stops an answer, Ctrl-D ends"
 _ANSWER_BEGINS_S: Final = 5.0
 # So long nobody may let a broken answer be read on.
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 _KEEP_EACH_S: Final = 0.5
 
 
@@ -140,6 +140,8 @@ class Chat:
         self._file = file
         self._turns: tuple[Turn, ...] = ()
         self._question = ""
+        # Who only reads a generation has no chat that could take the place of the last one.
+        self._keeps = wishes.generation is None
         self._console = Console(stderr=True, highlight=False)
         self._screen = Console(highlight=False)
 
@@ -245,13 +247,14 @@ class Chat:
         if answer.text and self._question:
             self._turns = (*self._turns, Turn("user", self._question), Turn("assistant", answer.text))
         self._question = ""
-        self._file.write(Kept(self.address, self.model, self._turns))
+        if self._keeps:
+            self._file.write(Kept(self.address, self.model, self._turns))
 
     def _keep(self, answer: Answer) -> None:
-        cursor = (answer.epoch, answer.position)
-        self._file.write(
-            Kept(self.address, self.model, self._turns, self._question, answer.generation, answer.text, *cursor)
-        )
+        if self._keeps:
+            cursor = (answer.epoch, answer.position)
+            said = (self._turns, self._question, answer.generation, answer.text)
+            self._file.write(Kept(self.address, self.model, *said, *cursor))
 
 
 def _named(text: str) -> Answer:
