@@ -287,7 +287,7 @@ class Edge:
         def fields() -> dict[str, str]:
             reads = workers.reading(mesh_picture.MOST_STREAMS)
             return mesh_picture.edge_fields(
-                self.address, len(self._websockets), len(self._desk), self._routers.linked, reads
+                self.address, len(self._listener), len(self._desk), self._routers.linked, reads
             )
 
         lease = Lease(valkey, self._clock, "edge", self._settings.name, fields)

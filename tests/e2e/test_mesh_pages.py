@@ -56,12 +56,14 @@ async def test_a_worker_is_killed_from_the_console_and_its_streams_go_on_in_the_
             await expect(page.locator("#happened")).to_contain_text(f"{victim} is back.", timeout=_MS)
 
             # Paused, and let go on.
-            await page.get_by_role("button", name=f"Pause 15 s: {victim}").press("Enter", timeout=_MS)
+            pause = page.get_by_role("button", name=f"Pause 15 s: {victim}")
+            await expect(pause).to_be_enabled(timeout=_MS)
+            await pause.press("Enter")
             goes_on = page.get_by_role("button", name=f"Let it go on: {victim}")
             await expect(goes_on).to_be_visible(timeout=_MS)
             assert psutil.Process(mesh.pid_of(victim)).status() == psutil.STATUS_STOPPED
             await goes_on.press("Enter")
-            await expect(page.get_by_role("button", name=f"Pause 15 s: {victim}")).to_be_visible(timeout=_MS)
+            await expect(pause).to_be_visible(timeout=_MS)
             await page.get_by_role("button", name="Stop them").click()
             await expect(page.get_by_role("button", name="Begin four streams")).to_be_visible(timeout=_MS)
             await _fits(page, 390)

@@ -26,13 +26,25 @@ test("a worker that dies is shown as gone, its streams have moved, and it comes 
   assert.deepEqual(state.workers.map(({ state: how }) => how), ["ready", "ready"]);
 });
 
+test("a stream that nobody reads for a moment has still moved, and one that has ended is forgotten", () => {
+  const state = new MeshState();
+  const both = [worker("a"), worker("b")];
+  state.update(told(both, [edge("e", reads("a", { s1: 5, s2: 5 }))]), 1000);
+  assert.deepEqual(state.update(told(both, [edge("e", {})]), 2000), []);
+  assert.deepEqual([...state.streams.keys()], ["s1", "s2"]);
+  assert.deepEqual(state.update(told(both, [edge("e", reads("b", { s1: 90 }))]), 5000), [{ name: "mesh.moved.one", values: { count: 1, from: "a", to: "b" } }]);
+  assert.equal(state.links[0].rate, 0, "what was made up for is no speed");
+  state.update(told(both, [edge("e", reads("b", { s1: 95 }))]), 13_000);
+  assert.deepEqual([...state.streams.keys()], ["s1"]);
+});
+
 test("one that was replaced between two looks is told too, and one that does not come back is forgotten", () => {
   const state = new MeshState();
   state.update(told([worker("a"), worker("b")]), 1000);
   assert.deepEqual(state.update(told([worker("a", { began_ms: 9 }), worker("b")]), 2000), [{ name: "mesh.worker.back", values: { worker: "a" } }]);
   state.update(told([worker("a", { began_ms: 9 })]), 3000);
   assert.equal(state.workers.length, 2);
-  assert.deepEqual(state.update(told([worker("a", { began_ms: 9 })]), 34_000), []);
+  assert.deepEqual(state.update(told([worker("a", { began_ms: 9 })]), 134_000), []);
   assert.equal(state.workers.length, 1);
 });
 

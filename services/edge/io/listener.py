@@ -96,6 +96,11 @@ class Listener:
         """Where it listens, "host:port"."""
         return self._address
 
+    def __len__(self) -> int:
+        """Client connections that are open."""
+        server = self._runner.server
+        return len(server.connections) if server is not None else 0
+
     async def start(self) -> None:
         """Listens. Raises StartError when the address is taken or not this machine's."""
         await self._runner.setup()

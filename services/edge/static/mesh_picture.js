@@ -32,7 +32,7 @@ export class MeshPicture {
     const free = new Map();
     for (const worker of state.workers) free.set(worker.id, cells(at.get(`worker ${worker.id}`), worker.limit));
     const seen = new Set();
-    for (const [name, { worker }] of state.streams) {
+    for (const [name, { worker, missing }] of state.streams) { // those that are missing are behind the others
       const cell = free.get(worker)?.shift();
       if (!cell) continue; // more than there is room for: the numbers tell
       seen.add(name);
@@ -42,6 +42,7 @@ export class MeshPicture {
         this.#byStream.set(name, dot);
         this.#dots.append(dot);
       }
+      dot.classList.toggle("missing", missing !== undefined);
       dot.style.transform = `translate(${cell.x}px, ${cell.y}px)`;
     }
     for (const [name, dot] of this.#byStream) {
@@ -54,7 +55,7 @@ export class MeshPicture {
 
 function spoken({ edges, routers, workers, streams }) {
   const ready = workers.filter(({ state }) => state === "ready").length;
-  return say("mesh.spoken", { edges: edges.length, routers: routers.length, workers: workers.length, ready, streams: streams.size });
+  return say("mesh.spoken", { edges: edges.length, routers: routers.length, workers: workers.length, ready, streams: [...streams.values()].filter(({ missing }) => missing === undefined).length });
 }
 
 // Who talks to whom beside the tokens: thin lines.

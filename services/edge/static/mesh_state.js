@@ -4,8 +4,10 @@
 //   for (const each of state.update(told, now)) say(each);      { name, values }: rows of texts.js
 //   state.workers, .edges, .routers, .caches, .links, .streams
 
-// A worker that is gone is shown this long; a report that is older than this is silence.
-const GONE_MS = 30_000;
+// A worker that is gone is shown this long, a stream that nobody reads just now so long where it was: it ended, or moves.
+const GONE_MS = 120_000;
+const MISSING_MS = 10_000;
+// A report that is older than this is silence.
 const SILENT_MS = 2_500;
 
 export class MeshState {
@@ -16,7 +18,7 @@ export class MeshState {
   store = null;
   pools = [];
   links = []; // { edge, worker, count, rate }
-  streams = new Map(); // name → { worker, edge, position }
+  streams = new Map(); // name → { worker, edge, position, missing }: missing since when, for one that is read nowhere now
   #gone = new Map(); // id → the worker as it was last seen, and when
   #at = 0;
 
@@ -30,11 +32,17 @@ export class MeshState {
       const before = this.streams.get(name);
       if (!before) continue;
       const link = `${stream.edge} ${stream.worker}`;
-      rates.set(link, (rates.get(link) ?? 0) + Math.max(0, stream.position - before.position) / seconds);
+      // What was read again from its channel meanwhile is no speed.
+      const came = before.missing ? 0 : Math.max(0, stream.position - before.position);
+      rates.set(link, (rates.get(link) ?? 0) + came / seconds);
       if (before.worker !== stream.worker) {
         const move = JSON.stringify([before.worker, stream.worker]);
         moves.set(move, (moves.get(move) ?? 0) + 1);
       }
+    }
+    for (const [name, before] of this.streams) {
+      const missing = before.missing ?? now;
+      if (!streams.has(name) && now - missing < MISSING_MS) streams.set(name, { ...before, missing });
     }
     const links = linksOf(told.edges, rates);
     const workers = told.workers.map((worker) => ({ ...worker, state: stateOf(worker, told.now_ms), rate: rateOf(links, worker.id) }));
