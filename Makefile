@@ -83,7 +83,7 @@ bench: setup ## the mesh beside other gateways, which are installed into .build;
 chaos: setup ## kills, pauses and cuts processes of a mesh under load; prints a table. ARGS="--short", "--full"
 	@$(BIN)/streamway chaos $(ARGS)
 
-picture: setup ## takes docs/console.png anew: a mesh, a browser, a worker that is killed
+picture: setup ## takes docs/console.png anew: a mesh, a browser, a worker that is lost
 	@$(BIN)/python -m scripts.picture_console
 
 simulate: setup ## strategies and tiers in virtual time: tables and pictures. ARGS="--live" runs turns on a mesh too

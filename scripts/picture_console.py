@@ -1,9 +1,10 @@
-"""Takes docs/console.png: the mesh page of the console, at the moment when a worker has been killed under load."""
+"""Takes docs/console.png: the mesh page of the console, at the moment when a worker has been lost under load."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -48,7 +49,8 @@ async def _take(mesh: MeshProcesses) -> None:
         await page.goto(f"{mesh.edge_url}/mesh.html")
         await expect(page.locator(".dot-stream")).to_have_count(_STREAMS, timeout=_MS)
         await expect(page.locator(".rate").first).to_contain_text("tokens/s", timeout=_MS)
-        mesh.kill("adapter-1")
+        # Stopped and not killed: the supervisor would have it back before the picture is taken.
+        mesh.kill("adapter-1", signal.SIGSTOP)
         await expect(page.locator(".box.gone")).to_have_count(1, timeout=_MS)
         await expect(page.locator("#happened")).to_contain_text("moved from adapter-1", timeout=_MS)
         # Two looks later the rates are those of the streams where they are now.
@@ -56,6 +58,7 @@ async def _take(mesh: MeshProcesses) -> None:
         # Its name is in a script that this machine may have no font for.
         await page.evaluate("document.getElementById('language').style.visibility = 'hidden'")
         await page.screenshot(path=_PICTURE, clip={"x": 0, "y": 0, "width": 1180, "height": 760})
+        mesh.kill("adapter-1", signal.SIGCONT)
         await browser.close()
         for stream in streams:
             stream.cancel()
