@@ -14,6 +14,7 @@ from services.cache.core.books import Books
 from services.cache.core.entries import Entries
 from services.cache.core.eviction import make_eviction
 from services.cache.core.inserts import InsertLimits
+from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.partitions import Partitions
 from services.cache.core.semantic.vouching import Vouching
 from services.cache.core.store import ExactCache, Limits
@@ -179,7 +180,7 @@ class CacheApp:
             encoding,
             searching,
             Judge(encoding, settings.semantic_same_answer),
-            settings.semantic_options,
+            self._options_of,
             self._books,
             self._cache.text,
             self._answers.evict,
@@ -214,6 +215,11 @@ class CacheApp:
 
     def _lease_fields(self) -> dict[str, str]:
         return {"address": self.address, "operations_port": self._operations.address.rpartition(":")[2]}
+
+    def _options_of(self, tenant: str) -> SemanticOptions:
+        known = self._tenants.tenancy.tenant(tenant)
+        options = self._settings.semantic_options
+        return options if known is None else options.of(known.semantic_threshold, known.semantic_rules_off)
 
     def _entry_removed(self, entry_id: str) -> None:
         self._answers.forget(entry_id)

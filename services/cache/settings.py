@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -107,12 +107,11 @@ class CacheSettings(ServiceSettings):
     encoder_most_waiting: int = Field(
         default=64, ge=1, le=10000, description="Questions that wait for the encoder; one more is a miss at once."
     )
-    semantic_threshold: float | None = Field(
-        default=None,
-        ge=-1,
-        le=1,
-        description="Cosine from which a question is taken for the same. Empty: found from comparisons so that"
-        " semantic_wrong_budget is kept; until there are enough 0.97 with the bundled encoder, 0.95 with another.",
+    semantic_threshold: float | Literal["budget", "static"] = Field(
+        default="budget",
+        description="Cosine from which a question is taken for the same: a number from -1 to 1; `static`, which is 0.92 with the"
+        " bundled encoder and 0.87 with another; or `budget`, found from comparisons so that semantic_wrong_budget is kept."
+        " A tenant may have its own, changed while the cache runs: docs/tenants.md.",
     )
     semantic_wrong_budget: float = Field(
         default=0.01,
@@ -124,8 +123,8 @@ class CacheSettings(ServiceSettings):
         default=0.05,
         ge=0,
         le=1,
-        description="Share of would-be semantic hits that go to a worker, so that both answers can be compared; until the"
-        " threshold is found from comparisons it is semantic_compare_share.",
+        description="Least share of would-be semantic hits that go to a worker, so that both answers can be compared; three in"
+        " four while the threshold is not found from comparisons yet, then fewer the more were compared.",
     )
     semantic_compare_share: float = Field(
         default=0.3,
@@ -232,6 +231,13 @@ class CacheSettings(ServiceSettings):
         Chain(names)  # raises ValueError
         return names
 
+    @field_validator("semantic_threshold")
+    @classmethod
+    def _a_similarity(cls, value: float | str) -> float | str:
+        if isinstance(value, float) and not -1 <= value <= 1:  # NaN too
+            raise ValueError("a similarity is a number from -1 to 1")
+        return value
+
     @model_validator(mode="after")
     def _a_server_is_asked_for_a_model(self) -> Self:
         if self.encoder.startswith("http") and not self.encoder_model:
@@ -240,9 +246,9 @@ class CacheSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _a_budget_needs_comparisons(self) -> Self:
-        if self.semantic_threshold is None and not (self.semantic_audit_share and self.semantic_compare_share):
+        if self.semantic_threshold == "budget" and not (self.semantic_audit_share and self.semantic_compare_share):
             raise ValueError(
-                "without semantic_threshold the threshold is found from comparisons: semantic_audit_share and"
+                "where semantic_threshold is budget it is found from comparisons: semantic_audit_share and"
                 " semantic_compare_share must be above 0"
             )
         return self

@@ -15,7 +15,7 @@ from streamway.tenancy.model import ANONYMOUS_TENANT, DEFAULT_TIERS, JwtRules, Q
 from streamway.tenancy.rows import JwtRow, QuotaRow, TenancyRows, TenantRow, check
 
 _QUOTA = ("concurrency", "requests_per_minute", "tokens_per_minute")
-_SHARE = ("weight", "highest_priority", "buffered_bytes", "semantic_lookup")
+_SHARE = ("weight", "highest_priority", "buffered_bytes", "semantic_lookup", "semantic_threshold", "semantic_rules_off")
 
 
 def load_tenancy(shared: SharedSettings) -> Tenancy:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 ANONYMOUS_TENANT: Final = "anonymous"
 TENANT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -32,6 +32,10 @@ class SemanticLookup(StrEnum):
     BESIDE = "beside"  # while a worker has the request: a miss costs no first token, and what is late is dropped
     BEFORE = "before"  # before a worker gets the request: no engine begins in vain
     OFF = "off"  # never
+
+
+# Where a tenant's similarity is not a number: found from comparisons so that a budget is kept, or the encoder's default.
+ThresholdWord: TypeAlias = Literal["budget", "static"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Tier:
     buffered_bytes: int | None
     quota: Quota
     semantic_lookup: SemanticLookup = SemanticLookup.BESIDE
+    semantic_threshold: float | ThresholdWord | None = None
+    semantic_rules_off: frozenset[str] | None = None
 
 
 # docs/design.md §7.
@@ -78,6 +84,7 @@ class Tenant:
     """One tenant with everything it is entitled to, its tier's defaults filled in.
 
     `model_quotas` hold beside `quota`, each for one model by the name it is asked for. `allowed_models` None: all.
+    `semantic_threshold` and `semantic_rules_off` None: what the cache's settings say.
     """
 
     name: str
@@ -89,6 +96,8 @@ class Tenant:
     model_quotas: Mapping[str, Quota] = field(default_factory=dict)
     allowed_models: frozenset[str] | None = None
     semantic_lookup: SemanticLookup = SemanticLookup.BESIDE
+    semantic_threshold: float | ThresholdWord | None = None
+    semantic_rules_off: frozenset[str] | None = None
 
     def allows(self, model: str) -> bool:
         """Whether it may ask this model."""
@@ -104,6 +113,8 @@ def of_tier(name: str, tier: Tier) -> Tenant:
     return Tenant(
         *(name, tier.name, tier.weight, tier.highest_priority, tier.buffered_bytes, tier.quota),
         semantic_lookup=tier.semantic_lookup,
+        semantic_threshold=tier.semantic_threshold,
+        semantic_rules_off=tier.semantic_rules_off,
     )
 
 

@@ -12,6 +12,8 @@ tenancy:
       tokens_per_minute: 200000        # instead of the tier's
       allowed_models: [qwen3, smollm2]
       semantic_lookup: before          # or beside, off
+      semantic_threshold: static       # or budget, or a similarity
+      semantic_rules_off: [swap]       # rules of the cache that do not hold for it
       models:
         qwen3: {concurrency: 8}
   jwt:
@@ -31,7 +33,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from streamway.tenancy.model import TENANT_NAME, SemanticLookup, TierName
+from streamway.tenancy.model import TENANT_NAME, SemanticLookup, ThresholdWord, TierName
 
 UNLIMITED_WORD: Final = "unlimited"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -107,11 +109,20 @@ def _semantic_lookup(value: Any) -> SemanticLookup:
         raise _fault(f"must be one of {', '.join(SemanticLookup)}") from None
 
 
+def _semantic_threshold(value: Any) -> float | str:
+    if value in ("budget", "static"):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1 <= value <= 1:
+        raise _fault("must be 'budget', 'static', or a similarity from -1 to 1")
+    return float(value)
+
+
 Limit: TypeAlias = Annotated[int | None, _whole(1, _MOST, UNLIMITED_WORD)]
 Weight: TypeAlias = Annotated[int, BeforeValidator(_weight)]
 Priority: TypeAlias = Annotated[int, _whole(-128, 127)]
 Tier: TypeAlias = Annotated[TierName, BeforeValidator(_tier)]
 Lookup: TypeAlias = Annotated[SemanticLookup, BeforeValidator(_semantic_lookup)]
+Similarity: TypeAlias = Annotated[float | ThresholdWord | None, BeforeValidator(_semantic_threshold)]
 Name: TypeAlias = Annotated[str, BeforeValidator(_tenant_name)]
 Model: TypeAlias = Annotated[str, BeforeValidator(_model_name)]
 Words: TypeAlias = Annotated[str, BeforeValidator(_words)]
@@ -141,6 +152,8 @@ class TierRow(QuotaRow):
     highest_priority: Priority = 0
     buffered_bytes: Limit = None
     semantic_lookup: Lookup = SemanticLookup.BESIDE
+    semantic_threshold: Similarity = None
+    semantic_rules_off: frozenset[Words] | None = None
 
 
 class TenantRow(TierRow):

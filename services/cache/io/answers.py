@@ -208,7 +208,7 @@ class Answers:
         if self.likeness is not None and standing is not None:
             stats.semantic.CopyFrom(stats_of(standing))
             stats.semantic.encoder_trouble = self.likeness.encoding.refused
-            stats.semantic.budget = self.likeness.standings.options.budget
+            stats.semantic.budget = standing.options.budget
             if book is not None:
                 tell_switch(book.switch, stats.semantic)
                 if details:

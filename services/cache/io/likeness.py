@@ -77,7 +77,7 @@ class Likeness:
         encoding: Encoding,
         searching: Searching,
         judge: Judge,
-        options: SemanticOptions,
+        options_of: Callable[[str], SemanticOptions],
         books: Books,
         stored: Callable[[str, str], str | None],
         evict: Callable[[str, str], object],
@@ -100,7 +100,7 @@ class Likeness:
         self._partitions = searching.partitions
         # Other caches are told of wrong answers, once there is a way to them.
         self.tell: Callable[[Change], None] = _nobody
-        self._standings = Standings(options)
+        self._standings = Standings(options_of)
         self._vectors: Recent[str, Vector] = Recent(_REMEMBERED)
         self._texts: Recent[str, Text] = Recent(_REMEMBERED)
         self._awaited: Recent[tuple[str, bytes], _Awaited] = Recent(_MOST_AWAITED)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from services.cache.core.decide import Comparison, Decision, Outcome, Policy
 from services.cache.core.labels import Label
 from services.cache.core.semantic.options import SemanticOptions
-from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold
+from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold, static
 from services.cache.core.verifier import FeatureVerifier
 from services.cache.core.vetoes.chain import Chain
 from services.cache.core.wrong_hits import Consequence, WrongHits
@@ -39,12 +40,10 @@ class Standing:
     """One tenant's."""
 
     def __init__(self, options: SemanticOptions, total: Ledger) -> None:
-        self._options = options
         self._total = total
-        self._chain = Chain(options.disabled)
+        self.go_by(options)
         start = START_MULTILINGUAL if options.multilingual else START
         self.pooled = PooledThreshold(Budget(wrong=options.budget, start=start))
-        self._fixed = Threshold(options.threshold, "configured") if options.threshold is not None else None
         self._unlearned = 0
         self._lessons: list[Label] = []
         self.wrong_hits = WrongHits()
@@ -53,6 +52,21 @@ class Standing:
         # Something was learned that has not been saved; `urgent`: an answer was wrong.
         self.unsaved = False
         self.urgent = False
+
+    def go_by(self, options: SemanticOptions) -> None:
+        """Changes how the next decisions are made; what was learned stays. The budget is that of the beginning."""
+        self._options = options
+        self._chain = Chain(options.disabled)
+        asked_for = options.threshold
+        self._fixed: Threshold | None = None
+        if asked_for != "budget":
+            value = None if asked_for == "static" else asked_for
+            self._fixed = static(value, multilingual=options.multilingual)
+
+    @property
+    def options(self) -> SemanticOptions:
+        """What it goes by."""
+        return self._options
 
     @property
     def threshold(self) -> Threshold:
@@ -118,16 +132,20 @@ class Standing:
 
 
 class Standings:
-    """Of all tenants, the longest unused forgotten first."""
+    """Of all tenants, the longest unused forgotten first. `options_of` gives what holds for a tenant now; it may change."""
 
-    def __init__(self, options: SemanticOptions) -> None:
+    def __init__(self, options_of: Callable[[str], SemanticOptions]) -> None:
         self.total = Ledger()
-        self.options = options
+        self._options_of = options_of
         self._tenants: Recent[str, Standing] = Recent(_MOST_TENANTS)
 
     def of(self, tenant: str) -> Standing:
         """A tenant's; a new one for one that was never here."""
-        return self._tenants.get(tenant) or self._tenants.put(tenant, Standing(self.options, self.total))
+        options = self._options_of(tenant)
+        standing = self._tenants.get(tenant) or self._tenants.put(tenant, Standing(options, self.total))
+        if standing.options != options:
+            standing.go_by(options)
+        return standing
 
     def known(self, tenant: str) -> Standing | None:
         """A tenant's, if it was here."""

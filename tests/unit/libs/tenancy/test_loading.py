@@ -230,3 +230,15 @@ def test_when_the_semantic_level_is_asked_is_the_tenant_s_or_its_tier_s(tmp_path
     }
     with pytest.raises(StartError, match="must be one of beside, before, off"):
         load(tmp_path, "tenants: {a: {tier: gold, semantic_lookup: later}}")
+
+
+def test_a_tenant_may_have_its_own_threshold_and_rules(tmp_path):
+    rows = "{a: {tier: gold}, b: {tier: gold, semantic_threshold: 0.9, semantic_rules_off: []}, c: {tier: silver}}"
+    tiers = "{gold: {semantic_threshold: static, semantic_rules_off: [swap, order]}}"
+    found = load(tmp_path, f"tiers: {tiers}\ntenants: {rows}").tenants
+    assert (found["a"].semantic_threshold, found["a"].semantic_rules_off) == ("static", {"swap", "order"})
+    assert (found["b"].semantic_threshold, found["b"].semantic_rules_off) == (0.9, frozenset())
+    assert (found["c"].semantic_threshold, found["c"].semantic_rules_off) == (None, None)
+    for wrong in ("2", "yes", "strict", ".nan"):
+        with pytest.raises(StartError, match="must be 'budget', 'static', or a similarity"):
+            load(tmp_path, f"tenants: {{a: {{tier: gold, semantic_threshold: {wrong}}}}}")

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from services.cache.core.decide import Comparison
 from services.cache.core.semantic.options import SemanticOptions
-from services.cache.core.semantic.standing import Ledger, Standing
+from services.cache.core.semantic.standing import Ledger, Standing, Standings
 from services.cache.core.verifier import Pair
 from services.cache.core.vetoes.text import Text
 
 OPTIONS = SemanticOptions(
-    threshold=None,
+    threshold="budget",
     multilingual=True,
     budget=0.01,
     audit_share=0.05,
@@ -48,3 +48,33 @@ def test_who_learns_nothing_for_long_is_not_taught_for_ever() -> None:
 def test_there_are_no_lessons_where_nothing_is_to_be_compared() -> None:
     for options in (replace(OPTIONS, threshold=0.92), replace(OPTIONS, compare_share=0.0)):
         assert Standing(options, Ledger()).policy.lesson_share == 0.0
+
+
+def test_a_static_threshold_is_the_number_or_the_encoders_default() -> None:
+    """docs/design.md §10.5."""
+    for asked_for, multilingual, value, source in (
+        (0.9, True, 0.9, "configured"),
+        ("static", True, 0.92, "default"),
+        ("static", False, 0.87, "default"),
+    ):
+        options = replace(OPTIONS, threshold=asked_for, multilingual=multilingual)  # type: ignore[arg-type]
+        threshold = Standing(options, Ledger()).threshold
+        assert (threshold.value, threshold.source) == (value, source)
+
+
+def test_what_a_tenant_goes_by_changes_while_it_is_served_and_what_was_learned_stays() -> None:
+    now = {"acme": OPTIONS}
+    standings = Standings(lambda tenant: now.get(tenant, OPTIONS))
+    standing = standings.of("acme")
+    standing.compared(lesson(True), right=True)
+    standing.wrong("e", b"asked", b"stored", 0.95)
+    now["acme"] = OPTIONS.of("static", frozenset({"swap", "no such rule"}))
+    assert standings.of("acme") is standing
+    assert (standing.threshold.value, standing.threshold.source) == (0.92, "default")
+    assert standing.options.disabled == ("swap",)
+    swapped = standing.policy.chain.judge(Text("How do I paint a shed?"), Text("How do I paint a fence?"))
+    assert swapped.doubts == ()
+    assert standing.wrong_hits.floor("e") is not None
+    assert standings.of("other").threshold.source == "starting"
+    now["acme"] = OPTIONS
+    assert standings.of("acme").threshold.source == "starting"
