@@ -19,6 +19,7 @@ from benchmarks.cache_eval.encoder import Encoded
 from benchmarks.cache_eval.figures import Rate, table
 from benchmarks.cache_eval.pairs import report_pairs
 from benchmarks.cache_eval.peers import PeerResult, Peers
+from benchmarks.cache_eval.rules import nearest, report_rules
 from benchmarks.cache_eval.streams import Run, run_all
 
 _BUILD = Path(__file__).parents[2] / ".build" / "cache-eval"
@@ -53,15 +54,15 @@ class Evaluation:
                 points[name] = (rates[0], rates[1])
             plots.plot_pairs(shown, points, source.name, self._plots / f"cache-eval-pairs-{source.name}.png")
 
-    def stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]]) -> None:
-        """Tables and pictures of a stream in one or several orders."""
-        runs = run_all(orders, self._encoded.of)
+    def stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]], skip: int = 0) -> None:
+        """Tables and pictures of a stream in one or several orders, without the first `skip` requests."""
+        runs = run_all(orders, self._encoded.of, skip)
         others = self._peers.run(self._encoded, [], orders[:1]) if self._peers else {}
-        runs |= {peer: each.runs for peer, each in others.items()}
+        runs |= {peer: [run.after(skip) for run in each.runs] for peer, each in others.items()}
         print(f"## {name}: {said}; {len(orders)} orders (others: the first)\n")
-        lengths = sorted(len(each.text) for each in orders[0])
+        lengths = sorted(len(each.text) for each in orders[0][skip:])
         print(f"length: {lengths[len(lengths) // 2]} characters in the median; hits / wrong, % of requests so far\n")
-        shortest = min(map(len, orders))
+        shortest = min(map(len, orders)) - skip
         points = [point for point in _POINTS if point < shortest]
         head = [
             "policy",
@@ -73,15 +74,25 @@ class Evaluation:
             "threshold",
         ]
         table(head, [_row(policy, each, points) for policy, each in runs.items()])
+        report_rules(name, nearest(orders[0], self._encoded.of([each.text for each in orders[0]])))
         if self._plots is not None:
             slug = name.replace(" ", "-")
             plots.plot_time(runs, f"{name}: {said}", self._plots / f"cache-eval-{slug}.png")
             plots.plot_precision(runs, name, self._plots / f"cache-eval-{slug}-precision.png")
 
-    def traffic(self, made_traffic: list[traffic.Traffic]) -> None:
-        """A stream whose shares are known."""
+    def traffic(self, made_traffic: list[traffic.Traffic], before: Sequence[Asked] = ()) -> None:
+        """A stream whose shares are known, after other questions or none."""
         first = made_traffic[0]
-        self.stream(first.name, first.said, [each.asked for each in made_traffic])
+        said = f"{first.said}, after {len(before)} of other questions" if before else first.said
+        self.stream(first.name, said, [[*before, *each.asked] for each in made_traffic], len(before))
+
+    def no_repeats(self, name: str, every: Sequence[made.Question]) -> None:
+        """Streams in which each hit is wrong: in any words, and where there are several wordings in the most similar ones."""
+        seeds = range(1, self._orders + 1)
+        self.traffic([traffic.without_repeats(f"no repeats {name}", every, seed, alike=False) for seed in seeds])
+        if any(len(question.wordings) > 2 for question in every):
+            alike = f"no repeats, same words {name}"
+            self.traffic([traffic.without_repeats(alike, every, seed, alike=True) for seed in seeds])
 
     def orders(self, stream: Sequence[Asked]) -> list[list[Asked]]:
         """A stream in random orders."""
@@ -95,7 +106,7 @@ class Evaluation:
             self.traffic(
                 [traffic.of_pairs(f"traffic {source.name}", reported, seed) for seed in range(1, self._orders + 1)]
             )
-            self.traffic([traffic.without_repeats(f"no repeats {source.name}", reported, 1)])
+            self.no_repeats(source.name, traffic.questions_of(reported))
         report_conversations(source.name, source.conversations, self._encoded)
         if source.stream:
             self.stream(f"{source.name} random", f"{len(source.stream)} requests", self.orders(source.stream))
@@ -105,9 +116,11 @@ class Evaluation:
         """What is made by rule."""
         self.pairs(DataSet(f"made-{language}", made.pairs(language), [], []))
         seeds = range(1, self._orders + 1)
-        self.traffic([traffic.fixed(f"traffic made {language}", made.held_out(language), seed) for seed in seeds])
-        reported = [pair for pair in made.pairs(language) if is_reported(pair.id)]
-        self.traffic([traffic.without_repeats(f"no repeats made {language}", reported, 1)])
+        held_out = made.held_out(language)
+        self.traffic([traffic.fixed(f"traffic made {language}", held_out, seed) for seed in seeds])
+        before = traffic.fixed("before", [q for q in made.questions(language) if q not in held_out], 1).asked
+        self.traffic([traffic.fixed(f"learned traffic made {language}", held_out, seed) for seed in seeds], before)
+        self.no_repeats(f"made {language}", made.questions(language))
 
 
 def main() -> None:

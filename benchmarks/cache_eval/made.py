@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.cache_eval.data import LabelledPair, is_reported
@@ -87,12 +87,14 @@ _UNITS = {
 
 _ZH_VERBS = (
     ("修改", "更改"), ("删除", "去掉"), ("导出", "下载"), ("分享", "发给别人看"), ("备份", "另存一份"), ("打印", "打出来"),
-    ("隐藏", "不让别人看到"), ("整理", "排好顺序"), ("查找", "搜到"), ("导入", "传进来"),
+    ("隐藏", "不让别人看到"), ("整理", "排好顺序"), ("查找", "搜到"), ("导入", "传进来"), ("翻译", "换成另一种语言"),
+    ("扫描", "扫进电脑"), ("压缩", "变小一点"), ("加密", "设上密码"),
 )  # fmt: skip
 _ZH_THINGS = (
     ("照片", "相片"), ("联系人", "通讯录"), ("日历", "日程"), ("播放列表", "歌单"), ("账单", "缴费单"), ("文件夹", "目录"),
     ("笔记", "备忘录"), ("表格", "电子表格"), ("书签", "收藏的网页"), ("问卷", "调查表"), ("菜谱", "食谱"),
-    ("幻灯片", "演示文稿"),
+    ("幻灯片", "演示文稿"), ("合同", "协议"), ("日记",), ("地图",), ("邮件", "电子邮件"), ("收据",), ("图纸", "草图"), ("信件",),
+    ("简历", "个人履历"),
 )  # fmt: skip
 _ZH_HOW = (
     "怎么{v}{o}？", "如何{v}{o}？", "{o}怎么{v}？", "我想{v}{o}，该怎么做？", "{v}{o}的步骤是什么？", "{o}要在哪里{v}？",
@@ -122,6 +124,17 @@ _ZH_FACTS = {
     "money": ("{}用什么货币？", "在{}用什么钱付款？", "{}的货币是什么？"),
     "language": ("{}人说什么语言？", "{}的官方语言是什么？", "在{}要讲什么语言？"),
     "area": ("{}的面积有多大？", "{}有多少平方公里？", "{}国土面积是多少？"),
+}
+_ZH_TERMS = (
+    "互斥锁", "编译器", "防火墙", "路由器", "哈希表", "死锁", "镜像", "负载均衡", "代理", "信号量", "内核", "链表", "外键",
+    "校验和", "沙箱", "闭包",
+)  # fmt: skip
+_ZH_DEFINE = ("什么是{}？", "{}是什么？", "解释一下{}是什么", "{}是什么意思？", "给{}下个定义", "能说说什么是{}吗？")
+_ZH_USES = ("{}有什么用？", "为什么要用{}？", "{}用在什么地方？", "什么时候需要{}？")
+_ZH_UNITS = {
+    "km": ("{}英里是多少公里？", "把{}英里换算成公里", "{}英里等于几公里？"),
+    "kg": ("{}磅是多少公斤？", "把{}磅换算成公斤", "{}磅等于几公斤？"),
+    "celsius": ("{}华氏度是多少摄氏度？", "把{}华氏度换算成摄氏度", "{}华氏度等于几摄氏度？"),
 }
 
 
@@ -167,11 +180,8 @@ def _english() -> Iterator[Question]:
         yield Question(f"{verbs[0]}|{things[0]}", verbs[0], things[0], tuple(texts))
     for (fact, frames), place in itertools.product(_FACTS.items(), _PLACES):
         yield Question(f"{fact}|{place}", fact, place, tuple(frame.format(place) for frame in frames))
-    for term in _TERMS:
-        yield Question(f"define|{term}", "define", term, tuple(frame.format(term) for frame in _DEFINE))
-        yield Question(f"use|{term}", "use", term, tuple(frame.format(term) for frame in _USES))
-    for (unit, frames), number in itertools.product(_UNITS.items(), _NUMBERS):
-        yield Question(f"{unit}|{number}", unit, str(number), tuple(frame.format(number) for frame in frames))
+    yield from _terms(_TERMS, _DEFINE, _USES)
+    yield from _conversions(_UNITS)
 
 
 def _chinese() -> Iterator[Question]:
@@ -180,3 +190,16 @@ def _chinese() -> Iterator[Question]:
         yield Question(f"{verbs[0]}|{things[0]}", verbs[0], things[0], tuple(texts))
     for (fact, frames), place in itertools.product(_ZH_FACTS.items(), _ZH_PLACES):
         yield Question(f"{fact}|{place}", fact, place, tuple(frame.format(place) for frame in frames))
+    yield from _terms(_ZH_TERMS, _ZH_DEFINE, _ZH_USES)
+    yield from _conversions(_ZH_UNITS)
+
+
+def _terms(terms: Sequence[str], define: Sequence[str], uses: Sequence[str]) -> Iterator[Question]:
+    for term in terms:
+        yield Question(f"define|{term}", "define", term, tuple(frame.format(term) for frame in define))
+        yield Question(f"use|{term}", "use", term, tuple(frame.format(term) for frame in uses))
+
+
+def _conversions(units: Mapping[str, Sequence[str]]) -> Iterator[Question]:
+    for (unit, frames), number in itertools.product(units.items(), _NUMBERS):
+        yield Question(f"{unit}|{number}", unit, str(number), tuple(frame.format(number) for frame in frames))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from benchmarks.cache_eval.data import LabelledPair, is_reported
 from benchmarks.cache_eval.encoder import Encoded
 from benchmarks.cache_eval.figures import Rate, interval, table
-from services.cache.core.features import features
-from services.cache.core.labels import SURE, Label
-from services.cache.core.verifier import FeatureVerifier
+from benchmarks.cache_eval.rules import AT_LEAST, Near, report_rules
+from services.cache.core.labels import SURE, Label, Row
+from services.cache.core.verifier import FeatureVerifier, Pair, row_of
 from services.cache.core.vetoes.chain import Chain, Verdict
 from services.cache.core.vetoes.text import Text
 
@@ -26,7 +26,7 @@ class Scored:
     pair: LabelledPair
     similarity: float
     verdict: Verdict
-    row: tuple[float, ...]
+    row: Row
     probability: float = 0.0
 
     @property
@@ -78,6 +78,8 @@ def report_pairs(
         [(f"{budget:.0%}", *(_best(good, bad, arm, budget) for arm in ARMS.values())) for budget in _BUDGETS],
     )
     _by_kind(shown)
+    near = [each for each in shown if each.similarity >= AT_LEAST]
+    report_rules(name, [Near(each.pair.a, each.pair.b, each.pair.reusable) for each in near])
     _cost(shown)
     return shown
 
@@ -92,7 +94,7 @@ def _score(pairs: Sequence[LabelledPair], encoded: Encoded) -> list[Scored]:
         asked, stored = Text(pair.a), Text(pair.b)
         similarity = float(vectors[place[pair.a]] @ vectors[place[pair.b]])
         verdict = chain.judge(asked, stored)
-        scored.append(Scored(pair, similarity, verdict, features(asked, stored, similarity, verdict.doubts)))
+        scored.append(Scored(pair, similarity, verdict, row_of(Pair(asked, stored, similarity, verdict.doubts))))
     return scored
 
 

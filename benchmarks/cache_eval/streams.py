@@ -42,6 +42,10 @@ class Run:
         self.wrong.append(right is False)
         self.threshold.append(threshold)
 
+    def after(self, skip: int) -> Run:
+        """Without the first ones; `labels` stays what it was."""
+        return Run(self.hits[skip:], self.wrong[skip:], self.labels, self.threshold[skip:])
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -53,15 +57,15 @@ class Policy:
     learns: bool = False
     """The verifier is asked, and taught."""
 
-    def run(self, asked: Sequence[Asked], vectors: Vectors, seed: int) -> Run:
-        """Over a stream; `vectors` has a row for each request."""
-        return _Simulation(self, asked, vectors, seed).run()
+    def run(self, asked: Sequence[Asked], vectors: Vectors, seed: int, skip: int = 0) -> Run:
+        """Over a stream; `vectors` has a row for each request. What came of the first `skip` is not told."""
+        return _Simulation(self, asked, vectors, seed).run().after(skip)
 
 
 def _options(threshold: float | None, *, rules: bool = True, budget: float = 0.01) -> SemanticOptions:
     found = threshold is None
     return SemanticOptions(
-        threshold=threshold,
+        threshold="budget" if threshold is None else threshold,
         multilingual=True,
         budget=budget,
         audit_share=0.05 if found else 0.0,
@@ -182,12 +186,16 @@ class _Simulation:
 Orders = Sequence[Sequence[Asked]]
 
 
-def run_all(orders: Orders, encode: Callable[[list[str]], Vectors]) -> dict[str, list[Run]]:
-    """Each policy over each order."""
+def run_all(
+    orders: Orders, encode: Callable[[list[str]], Vectors], skip: int = 0, only: Sequence[str] = ()
+) -> dict[str, list[Run]]:
+    """Each policy, or those named, over each order; see `Policy.run`."""
     vectors = [encode([each.text for each in order]) for order in orders]
     return {
         policy.name: [
-            policy.run(order, rows, seed) for seed, (order, rows) in enumerate(zip(orders, vectors, strict=True), 1)
+            policy.run(order, rows, seed, skip)
+            for seed, (order, rows) in enumerate(zip(orders, vectors, strict=True), 1)
         ]
         for policy in POLICIES
+        if not only or policy.name in only
     }

@@ -64,10 +64,26 @@ def fixed(name: str, every: Sequence[Question], seed: int) -> Traffic:
 
 
 def of_pairs(name: str, pairs: Sequence[LabelledPair], seed: int) -> Traffic:
-    """The same share of repeats over pairs people wrote: both texts of a reusable pair are one question, those of a trap are two.
+    """The same share of repeats over pairs people wrote.
 
     Each question has two wordings at most, so there are fewer paraphrases than in `fixed`.
     """
+    return fixed(name, questions_of(pairs), seed)
+
+
+def without_repeats(name: str, every: Sequence[Question], seed: int, *, alike: bool) -> Traffic:
+    """One wording of every question: each hit is wrong.
+
+    `alike`: the first wording of each, so that neighbours differ in nothing but what makes them another question; else any.
+    """
+    draw = random.Random(seed)
+    asked = [Asked(q.wordings[0] if alike else draw.choice(q.wordings), q.id) for q in _distinct(every)]
+    draw.shuffle(asked)
+    return Traffic(name, asked, 0, 0, len(asked))
+
+
+def questions_of(pairs: Sequence[LabelledPair]) -> list[Question]:
+    """Both texts of a reusable pair are wordings of one question, those of a trap are two questions."""
     every = []
     for pair in pairs:
         if pair.reusable:
@@ -77,21 +93,7 @@ def of_pairs(name: str, pairs: Sequence[LabelledPair], seed: int) -> Traffic:
                 Question(f"{pair.id}/{side}", pair.category, "", (text,))
                 for side, text in (("a", pair.a), ("b", pair.b))
             ]
-    return fixed(name, _distinct(every), seed)
-
-
-def without_repeats(name: str, pairs: Sequence[LabelledPair], seed: int) -> Traffic:
-    """One wording of every question: each hit is wrong."""
-    every = _distinct(
-        [
-            Question(f"{pair.id}/{side}", pair.category, "", (text,))
-            for pair in pairs
-            for side, text in (("a", pair.a), ("b", pair.b))
-            if not (pair.reusable and side == "b")
-        ]
-    )
-    random.Random(seed).shuffle(every)
-    return Traffic(name, [Asked(question.wordings[0], question.id) for question in every], 0, 0, len(every))
+    return _distinct(every)
 
 
 def _distinct(every: Sequence[Question]) -> list[Question]:

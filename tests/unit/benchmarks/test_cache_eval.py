@@ -9,7 +9,7 @@ from benchmarks.cache_eval import made
 from benchmarks.cache_eval.data import Asked, LabelledPair, is_reported
 from benchmarks.cache_eval.figures import Rate, interval
 from benchmarks.cache_eval.streams import POLICIES, Policy, Run
-from benchmarks.cache_eval.traffic import Traffic, fixed, of_pairs, without_repeats
+from benchmarks.cache_eval.traffic import fixed, of_pairs, questions_of, without_repeats
 
 BY_NAME = {policy.name: policy for policy in POLICIES}
 
@@ -58,10 +58,26 @@ def test_texts_of_a_trap_are_two_questions_and_those_of_a_reusable_pair_one() ->
 
 def test_without_repeats_every_question_is_another() -> None:
     pairs = [pair("1", "a", "b", True), pair("2", "a", "d", False), pair("3", "e", "f", False)]
-    traffic: Traffic = without_repeats("pairs", pairs, 1)
+    traffic = without_repeats("pairs", questions_of(pairs), 1, alike=True)
     texts = [each.text for each in traffic.asked]
     assert sorted(texts) == ["a", "d", "e", "f"]
     assert traffic.new == len({each.category for each in traffic.asked}) == 4
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("alike", [True, False])
+def test_two_wordings_of_one_made_question_are_never_two_questions(language: str, alike: bool) -> None:
+    of = {text: question.id for question in made.questions(language) for text in question.wordings}
+    traffic = without_repeats("made", made.questions(language), 1, alike=alike)
+    assert [of[each.text] for each in traffic.asked] == [each.category for each in traffic.asked]
+    assert len({each.category for each in traffic.asked}) == len(traffic.asked) == len(made.questions(language))
+
+
+def test_what_was_asked_before_counts_for_learning_and_not_for_the_figures() -> None:
+    before = [Asked("one", "x")]
+    vectors = np.eye(3, dtype=np.float32)
+    found = BY_NAME["exact"].run([*before, Asked("one", "x"), Asked("two", "y")], vectors, 1, skip=1)
+    assert (found.hits, len(found.threshold)) == ([True, False], 2)
 
 
 def test_half_of_what_is_made_is_held_out_and_pairs_name_their_half() -> None:
