@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
-from services.cache.core.features import features
 from services.cache.core.labels import SURE, Label
 from services.cache.core.threshold import Threshold
-from services.cache.core.verifier import Opinion, Pair
+from services.cache.core.verifier import Opinion, Pair, row_of
 from services.cache.core.vetoes.chain import Chain, Verdict
 from services.cache.core.vetoes.finding import Finding
 from services.cache.core.vetoes.text import Text
@@ -101,9 +100,9 @@ class Policy:
     sure: float = SURE
     """The probability from which a doubted answer is served."""
     audit_share: float = 0.05
-    """Of would-be hits, once the threshold is found from labels or configured."""
+    """Of would-be hits, the least: a threshold that is not known well asks for more."""
     compare_share: float = 0.30
-    """Of misses, whose fresh answer is compared with the nearest entry's; and of would-be hits until then."""
+    """Of misses, whose fresh answer is compared with the nearest entry's."""
     lesson_share: float = 0.0
     """Of the other misses, for the verifier alone: the threshold goes by those that were drawn for it."""
     shadow: bool = False
@@ -140,11 +139,7 @@ class Comparison:
 
     def label(self, right: bool) -> Label:
         """What the comparison says. A doubted pair that no verifier was asked about has yet to get its probability."""
-        row = (
-            None
-            if self.pair is None
-            else features(self.pair.asked, self.pair.stored, self.similarity, self.pair.doubts)
-        )
+        row = None if self.pair is None else row_of(self.pair)
         return Label(self.similarity, right, self.share, row, self.probability, self.beside)
 
 
@@ -238,9 +233,7 @@ def _opined(opinion: Opinion | None, sure: float) -> tuple[Reason, float | None]
 
 
 def _hit(found: Judged, pair: Pair, asked: Asked, policy: Policy, judged: tuple[Judged, ...]) -> Decision:
-    # While little is known, hits are compared as often as misses: labels of one weight count most.
-    often = policy.shadow or policy.threshold.source == "starting"
-    share = policy.compare_share if often else policy.audit_share
+    share = max(policy.compare_share if policy.shadow else policy.audit_share, policy.threshold.audit)
     drawn = asked.draw < share
     learn = pair if pair.doubts else None
     compare = (Comparison(found.entry, found.similarity, share, learn, found.probability),) if drawn else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -31,6 +32,8 @@ NAMES: Final = (
 )
 # More words than this tell nothing more.
 _MOST_WORDS: Final = 6
+# Words that differ are told apart by the remainder of a checksum.
+BUCKETS: Final = 128
 
 
 def features(asked: Text, stored: Text, similarity: float, doubts: Sequence[Finding]) -> tuple[float, ...]:
@@ -57,6 +60,12 @@ def features(asked: Text, stored: Text, similarity: float, doubts: Sequence[Find
         *(float(name in raised) for name in _FLAGS),
         float(bool(entities)),
     )
+
+
+def differing(asked: Text, stored: Text) -> bytes:
+    """Which content words only one of the texts has, each as its bucket: which words change an answer is learned by the word."""
+    here, there = difference(asked, stored).content
+    return bytes(sorted({zlib.crc32(word.encode()) % BUCKETS for word in (*here, *there)}))
 
 
 def _overlap(one: frozenset[str], other: frozenset[str]) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final, Literal
 
 from services.cache.core.labels import SURE, Label
@@ -30,13 +31,15 @@ Source = Literal["configured", "default", "starting", "controlled", "closed"]
 class Threshold:
     """The value in force and why: `source` may be a metric label.
 
-    `bound` is the upper bound of wrong answers per request at that value, None where nothing is known of it.
+    `bound` is the upper bound of wrong answers per request at that value, None where nothing is known of it. `audit`: the
+    share of would-be hits that are to be compared for the bound to stay known; a policy may ask for more.
     """
 
     value: float
     source: Source
     bound: float | None = None
     labels: int = 0
+    audit: float = 0.0
 
 
 def static(configured: float | None, *, multilingual: bool) -> Threshold:
@@ -53,16 +56,19 @@ class Budget:
     wrong: float = 0.01
     """Most wrong answers per request that reaches the semantic level."""
     start: float = START
-    """The threshold until there are enough labels."""
-    least_labels: int = 60
+    """The lowest threshold until the bound is known."""
     every: int = 50
     """Requests between two searches for the threshold."""
     window: int = 3_000
     """Labels that count: the last ones, so that drift shows."""
     floor: float = 0.60
     """Lowest threshold."""
-    z: float = 1.28
-    """Of the Wilson bound: one-sided 90 %."""
+    confidence: float = 0.90
+    """Of the bound, one-sided."""
+    starting_audit: float = 0.75
+    """Share of would-be hits that are compared until the bound is known: what is served meanwhile is served on trust."""
+    enough: float = 150.0
+    """The share of would-be hits that are compared falls with the requests from these on, as one over their number."""
 
 
 class PooledThreshold:
@@ -70,8 +76,11 @@ class PooledThreshold:
 
     The share of wrong labels at or above a threshold, each weighted by one over the probability it was drawn with, is
     the rate of wrong answers that this threshold would have given. Served is from the lowest grid value whose upper
-    bound is within the budget, seen from the top. It rises at once and falls by one step a search: a value that looks
-    good for once is audited before the next one is tried.
+    bound is within the budget, seen from the top. It rises at once, with the label that says so, and falls by one step a
+    search: a value that looks good for once is audited before the next one is tried.
+
+    Until the bound of the start is known, most would-be hits are compared in place of being served, and the first one that
+    was wrong takes all that is not more similar out of service.
     """
 
     def __init__(self, budget: Budget | None = None, sure: float = SURE) -> None:
@@ -79,7 +88,7 @@ class PooledThreshold:
         self._sure = sure
         self._labels: deque[Label] = deque(maxlen=self._budget.window)
         self._requests = 0
-        self._threshold = Threshold(max(self._budget.start, self._budget.floor), "starting")
+        self._threshold = self._starting(max(self._budget.start, self._budget.floor))
 
     @property
     def threshold(self) -> Threshold:
@@ -107,75 +116,122 @@ class PooledThreshold:
         self._labels.clear()
         self._labels.extend(labels)
         self._requests = requests
-        self._threshold = Threshold(value, source, bound, len(self._labels))
+        audit = self._budget.starting_audit if source == "starting" else self._audit_share()
+        self._threshold = Threshold(value, source, bound, len(self._labels), audit)
 
     def add(self, label: Label) -> None:
         """Takes a comparison."""
         if not 0 < label.share <= 1 or not math.isfinite(label.similarity):
             raise ValueError(f"a label of similarity {label.similarity}, drawn with probability {label.share}")
         self._labels.append(label)
+        if not label.right and label.is_open(self._sure) and label.similarity >= self._threshold.value:
+            found = self._find()
+            if found.value > self._threshold.value:
+                self._threshold = found
 
     def curve(self) -> list[tuple[float, float, float]]:
         """For each grid value from the top: (threshold, share of wrong answers, its upper bound). Empty without labels."""
-        total, effective = self._size()
+        everything = _Place()
+        for label in self._labels:
+            if not label.beside:
+                everything.take(label)
+        total, confidence = everything.weight, self._budget.confidence
         if not total:
             return []
-        steps = round((_GRID_TOP - self._budget.floor) / GRID_STEP)
-        wrong = [0.0] * (steps + 1)  # by grid place from the top
+        places = [_Place() for _ in range(round((_GRID_TOP - self._budget.floor) / GRID_STEP) + 1)]
         for label in self._labels:
-            if not label.right and label.similarity >= self._budget.floor and label.is_open(self._sure):
+            if label.similarity >= self._budget.floor and label.is_open(self._sure):
                 place = math.ceil((_GRID_TOP - label.similarity) / GRID_STEP - _EPSILON)
-                if place <= steps:
-                    wrong[max(place, 0)] += label.weight
-        found, risk = [], 0.0
-        for place, weight in enumerate(wrong):
-            risk += weight / total
-            found.append((round(_GRID_TOP - place * GRID_STEP, 6), risk, wilson(risk, effective, self._budget.z)))
+                if place < len(places):
+                    places[max(place, 0)].take(label)
+        found, above = [], _Place()
+        for at, step in enumerate(places):
+            above.join(step)
+            bound = (
+                weighted_bound(above.wrong, above.wrong_squares, above.unseen or everything.unseen, confidence) / total
+            )
+            found.append((round(_GRID_TOP - at * GRID_STEP, 6), above.wrong / total, min(bound, 1.0)))
         return found
 
     def _find(self) -> Threshold:
         budget, count = self._budget, len(self._labels)
         curve = self.curve()
-        # Labels of small probability weigh much and count little: with few of them not even a clean record is enough.
-        if count < budget.least_labels or wilson(0.0, self._size()[1], budget.z) > budget.wrong:
-            return self._cautious(curve)
+        start = max(budget.start, budget.floor)
         value, bound = CLOSED, None
-        lowest = min(self._threshold.value, _GRID_TOP + GRID_STEP) - GRID_STEP - _EPSILON
+        lowest = min(self._threshold.value, _GRID_TOP + GRID_STEP) - _EPSILON
+        if self._threshold.source != "starting":
+            lowest -= GRID_STEP
         for threshold, _, upper in curve:
             if upper > budget.wrong or (threshold < lowest and value != CLOSED):
                 break
             value, bound = threshold, upper
-        if value == CLOSED:
-            return Threshold(CLOSED, "closed", None, count)
-        return Threshold(value, "controlled", bound, count)
-
-    def _cautious(self, curve: list[tuple[float, float, float]]) -> Threshold:
-        """Before the bound says anything: the start, or above it what has been seen to be wrong too often."""
-        lowest = max(self._budget.start, self._budget.floor)
-        value = lowest if not curve else CLOSED
+        if value != CLOSED:
+            return Threshold(value, "controlled", bound, count, self._audit_share())
+        # The bound says nothing yet, or nothing good.
         for threshold, risk, _ in curve:
-            if risk > self._budget.wrong:
+            if risk > 0 or threshold < start:
                 break
-            value = max(threshold, lowest)
-            if threshold <= lowest:
-                break
-        return Threshold(value, "closed" if value == CLOSED else "starting", None, len(self._labels))
+            value = threshold
+        return self._starting(start if not curve else value)
 
-    def _size(self) -> tuple[float, float]:
-        """Requests that the labels stand for, and how many labels of equal weight would say as much (L. Kish, 1965)."""
-        weights = [label.weight for label in self._labels if not label.beside]
-        total = sum(weights)
-        return total, total**2 / sum(weight**2 for weight in weights) if weights else 0.0
+    def _starting(self, value: float) -> Threshold:
+        """Nothing is known to be good: what was never wrong is tried, and mostly compared."""
+        source: Source = "closed" if value == CLOSED else "starting"
+        return Threshold(value, source, None, len(self._labels), self._budget.starting_audit)
+
+    def _audit_share(self) -> float:
+        """Falls as comparisons come together."""
+        return min(self._budget.starting_audit, self._budget.enough / max(self._requests, 1))
 
 
-def wilson(share: float, count: float, z: float) -> float:
-    """Upper end of Wilson's interval for a share among `count` observations (E. B. Wilson, JASA 22, 1927)."""
-    if count <= 0:
-        return 1.0
-    share = min(max(share, 0.0), 1.0)
-    middle = share + z * z / (2 * count)
-    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return min((middle + spread) / (1 + z * z / count), 1.0)
+@dataclass(slots=True)
+class _Place:
+    """Labels of one step of the grid, or of all down to it: how many, the sums of their weights and of the squares of these."""
+
+    count: int = 0
+    weight: float = 0.0
+    squares: float = 0.0
+    wrong: float = 0.0
+    wrong_squares: float = 0.0
+
+    def take(self, label: Label) -> None:
+        weight = label.weight
+        self.count += 1
+        self.weight += weight
+        self.squares += weight**2
+        if not label.right:
+            self.wrong += weight
+            self.wrong_squares += weight**2
+
+    def join(self, other: _Place) -> None:
+        self.count += other.count
+        self.weight += other.weight
+        self.squares += other.squares
+        self.wrong += other.wrong
+        self.wrong_squares += other.wrong_squares
+
+    @property
+    def unseen(self) -> float:
+        """What a wrong answer would weigh that nobody has seen: between the mean weight, with which the bound would be too low
+        where weights differ, and the mean weight of a request, with which it would be too high. 0 without labels.
+        """
+        return (self.weight / self.count + self.squares / self.weight) / 2 if self.count else 0.0
+
+
+def weighted_bound(wrong: float, squares: float, unseen: float, confidence: float) -> float:
+    """Upper bound of a sum of weights of rare events, of which weights of sum `wrong` and sum of squares `squares` were seen.
+
+    By a gamma distribution with the mean and variance of what was seen and of one event more, of weight `unseen` (M. P. Fay,
+    E. J. Feuer, Statistics in Medicine 16, 1997); for equal weights the exact bound of a Poisson count (Garwood, 1936).
+    """
+    mean, variance = wrong + unseen, squares + unseen**2
+    return variance / mean * gamma_quantile(mean**2 / variance, confidence)
+
+
+def gamma_quantile(shape: float, confidence: float) -> float:
+    """Of a gamma distribution of scale 1, within 1 % for shapes from 1 on (E. B. Wilson, M. M. Hilferty, PNAS 17, 1931)."""
+    z = NormalDist().inv_cdf(confidence)
+    return float(shape * (1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3)
 
 
 # A similarity that lies on the grid belongs to its own place, whatever its last bit.

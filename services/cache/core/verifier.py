@@ -9,8 +9,8 @@ from typing import Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from services.cache.core.features import NAMES, features
-from services.cache.core.labels import Label
+from services.cache.core.features import BUCKETS, NAMES, differing, features
+from services.cache.core.labels import Label, Row
 from services.cache.core.vetoes.finding import Finding
 from services.cache.core.vetoes.text import Text
 
@@ -39,6 +39,12 @@ class Pair:
     doubts: tuple[Finding, ...]
 
 
+def row_of(pair: Pair) -> Row:
+    """What a verifier sees of it."""
+    numbers = features(pair.asked, pair.stored, pair.similarity, pair.doubts)
+    return Row(numbers, differing(pair.asked, pair.stored))
+
+
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """What became of asking: a probability, or why there is none."""
@@ -62,7 +68,9 @@ class Verifier(Protocol):
 
 
 class FeatureVerifier:
-    """Logistic regression over `features`, untrained at first: everything sent to it is a miss until it has seen enough."""
+    """Logistic regression over `features` and over which words differ, untrained at first: everything sent to it is a miss
+    until it has seen enough. A word that nobody has compared yet says nothing.
+    """
 
     def __init__(self, least: int = LEAST_LABELS, least_of_each: int = LEAST_OF_EACH) -> None:
         self._least = least
@@ -80,25 +88,27 @@ class FeatureVerifier:
         """Learns anew from the doubted ones of the last `MOST_LABELS` labels; False, and unchanged, when they are too few.
 
         Sets the `probability` of each as a model sees it that has not learned from it, so that nobody judges the
-        verifier by what it knows by heart. Takes some 50 ms for 3,000: not for an event loop.
+        verifier by what it knows by heart. Takes half a second for 3,000: not for an event loop.
         """
-        doubted = [label for label in labels if label.row is not None][-MOST_LABELS:]
+        known = [(label, label.row) for label in labels if label.row is not None][-MOST_LABELS:]
+        doubted = [label for label, _ in known]
         right = sum(label.right for label in doubted)
         if len(doubted) < self._least or min(right, len(doubted) - right) < self._least_of_each:
             return False
-        rows = np.array([label.row for label in doubted], dtype=np.float64)
-        self._mean = rows.mean(axis=0)
-        self._scale = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
-        design = self._design(rows)
+        numbers = np.array([row.numbers for _, row in known], dtype=np.float64)
+        self._mean = numbers.mean(axis=0)
+        self._scale = np.where(numbers.std(axis=0) > 0, numbers.std(axis=0), 1.0)
+        design = self._design([row for _, row in known])
         target = np.array([label.right for label in doubted], dtype=np.float64)
         importance = np.array([label.weight for label in doubted])
         # The size of the sample stays what it is: the prior is measured in labels.
         importance *= len(doubted) / importance.sum()
-        self._weights = _newton(design, target, importance)
+        self._weights = _newton(design, target, importance, np.zeros(design.shape[1]))
         fold = np.arange(len(doubted)) % _FOLDS
         for part in range(_FOLDS):
             others, these = fold != part, np.flatnonzero(fold == part)
-            chance = _logistic(design[these] @ _newton(design[others], target[others], importance[others]))
+            weights = _newton(design[others], target[others], importance[others], self._weights)
+            chance = _logistic(design[these] @ weights)
             for place, each in zip(these, chance, strict=True):
                 doubted[place].probability = float(each)
         return True
@@ -111,33 +121,36 @@ class FeatureVerifier:
 
     def restore(self, weights: list[float], mean: list[float], scale: list[float]) -> None:
         """Becomes what another one was. Raises ValueError for other features than these."""
-        if (len(weights), len(mean), len(scale)) != (len(NAMES) + 1, len(NAMES), len(NAMES)):
+        if (len(weights), len(mean), len(scale)) != (1 + len(NAMES) + BUCKETS, len(NAMES), len(NAMES)):
             raise ValueError(f"a verifier of {len(mean)} features")
         self._weights, self._mean, self._scale = np.array(weights), np.array(mean), np.array(scale)
 
     def estimate(self, pair: Pair) -> float | None:
         """The probability that the stored answer is right; None while untrained."""
-        return self.estimate_of(features(pair.asked, pair.stored, pair.similarity, pair.doubts))
+        return None if self._weights is None else self.estimate_of(row_of(pair))
 
-    def estimate_of(self, row: tuple[float, ...]) -> float | None:
-        """The same from the features."""
+    def estimate_of(self, row: Row) -> float | None:
+        """The same from what it sees."""
         if self._weights is None:
             return None
-        return float(_logistic(self._design(np.array([row])) @ self._weights)[0])
+        return float(_logistic(self._design([row]) @ self._weights)[0])
 
     async def probability(self, pair: Pair) -> float | None:
         """`estimate`, as the port has it."""
         return self.estimate(pair)
 
-    def _design(self, rows: Vector) -> Vector:
-        """Standardised features behind a constant."""
-        scaled = (rows - self._mean) / self._scale
-        return np.hstack([np.ones((len(rows), 1)), scaled])
+    def _design(self, rows: Sequence[Row]) -> Vector:
+        """Standardised features behind a constant, and a column for each bucket of words, of which rare ones weigh little."""
+        words = np.zeros((len(rows), BUCKETS))
+        for at, row in enumerate(rows):
+            words[at, list(row.words)] = 1.0
+        scaled = (np.array([row.numbers for row in rows]) - self._mean) / self._scale
+        return np.hstack([np.ones((len(rows), 1)), scaled, words])
 
 
-def _newton(design: Vector, target: Vector, importance: Vector) -> Vector:
+def _newton(design: Vector, target: Vector, importance: Vector, begin: Vector) -> Vector:
     """Ridge-penalised logistic regression by Newton's method; the constant is not penalised."""
-    weights = np.zeros(design.shape[1])
+    weights = begin.copy()
     penalty = np.full(design.shape[1], _RIDGE)
     penalty[0] = 0.0
     for _ in range(_MOST_STEPS):

@@ -11,8 +11,8 @@ import math
 import msgspec
 import numpy as np
 
-from services.cache.core.features import NAMES
-from services.cache.core.labels import Label
+from services.cache.core.features import BUCKETS, NAMES
+from services.cache.core.labels import Label, Row
 from services.cache.core.records import Damaged, sealed, unsealed
 from services.cache.core.semantic.standing import Standing
 from services.cache.core.threshold import Source
@@ -24,6 +24,7 @@ class _Label(msgspec.Struct, array_like=True):
     right: bool
     share: float
     row: bytes
+    words: bytes
     probability: float | None
     beside: bool
 
@@ -93,14 +94,16 @@ def adopt_standing(standing: Standing, value: bytes, encoder: str) -> None:
 
 
 def _packed(label: Label) -> _Label:
-    row = b"" if label.row is None else np.array(label.row, "<f4").tobytes()
-    return _Label(label.similarity, label.right, label.share, row, label.probability, label.beside)
+    numbers, words = (
+        (b"", b"") if label.row is None else (np.array(label.row.numbers, "<f4").tobytes(), label.row.words)
+    )
+    return _Label(label.similarity, label.right, label.share, numbers, words, label.probability, label.beside)
 
 
 def _unpacked(label: _Label) -> Label:
     if not 0 < label.share <= 1 or not math.isfinite(label.similarity):
         raise ValueError("a label that cannot be")
-    row = tuple(np.frombuffer(label.row, "<f4").tolist()) if label.row else None
-    if row is not None and len(row) != len(NAMES):
+    row = Row(tuple(np.frombuffer(label.row, "<f4").tolist()), label.words) if label.row else None
+    if row is not None and (len(row.numbers) != len(NAMES) or max(row.words, default=0) >= BUCKETS):
         raise ValueError("a label with other features")
     return Label(label.similarity, label.right, label.share, row, label.probability, label.beside)

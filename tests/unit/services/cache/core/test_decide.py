@@ -25,10 +25,8 @@ def ask(draw: float = NO_DRAW, least: float | None = None, text: str = QUESTION)
     return Asked(text.encode(), Text(text), draw, least)
 
 
-def policy(
-    value: float = 0.9, source: str = "controlled", wrong_hits: WrongHits | None = None, **other: object
-) -> Policy:
-    return Policy(Chain(), Threshold(value, source), wrong_hits or WrongHits(), **other)  # type: ignore[arg-type]
+def policy(value: float = 0.9, audit: float = 0.0, wrong_hits: WrongHits | None = None, **other: object) -> Policy:
+    return Policy(Chain(), Threshold(value, "controlled", audit=audit), wrong_hits or WrongHits(), **other)  # type: ignore[arg-type]
 
 
 def reasons(decision: Decision) -> list[str]:
@@ -169,16 +167,16 @@ def test_below_the_threshold_no_verifier_is_asked():
 
 
 @pytest.mark.parametrize(
-    ("source", "draw", "outcome", "share"),
+    ("audit", "draw", "outcome", "share"),
     [
-        ("controlled", 0.04, Outcome.AUDIT, 0.05),
-        ("controlled", 0.05, Outcome.SERVE, None),
-        ("starting", 0.29, Outcome.AUDIT, 0.30),
-        ("starting", 0.30, Outcome.SERVE, None),
+        (0.0, 0.04, Outcome.AUDIT, 0.05),
+        (0.0, 0.05, Outcome.SERVE, None),
+        (0.75, 0.74, Outcome.AUDIT, 0.75),
+        (0.75, 0.75, Outcome.SERVE, None),
     ],
 )
-def test_a_share_of_would_be_hits_is_audited_more_of_them_at_the_start(source, draw, outcome, share):
-    decision = decide([candidate(SAME, 0.95)], ask(draw), policy(source=source))
+def test_a_share_of_would_be_hits_is_audited_and_more_where_the_threshold_asks_for_it(audit, draw, outcome, share):
+    decision = decide([candidate(SAME, 0.95)], ask(draw), policy(audit=audit))
     assert decision.outcome is outcome
     assert [each.share for each in decision.compare] == ([] if share is None else [share])
     assert all(each.pair is None and not each.beside for each in decision.compare)

@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from services.cache.core.labels import Label
-from services.cache.core.threshold import CLOSED, Budget, PooledThreshold, Threshold, static, wilson
+from services.cache.core.labels import Label, Row
+from services.cache.core.threshold import CLOSED, Budget, PooledThreshold, Threshold, static, weighted_bound
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,31 @@ def test_zero_is_a_threshold_and_none_is_the_encoders_default(configured, multil
     assert static(configured, multilingual=multilingual) == expected
 
 
-@pytest.mark.parametrize(
-    ("share", "count", "expected"),
-    [(0.0, 0, 1.0), (0.0, 163, 0.00995), (0.1, 100, 0.14508), (1.0, 50, 1.0), (0.5, 1_000_000, 0.50064)],
-)
-def test_wilsons_bound(share, count, expected):
-    assert wilson(share, count, 1.28) == pytest.approx(expected, abs=2e-4)
+@pytest.mark.parametrize(("count", "exact"), [(0, 2.303), (1, 3.890), (2, 5.322), (5, 9.275), (20, 27.045)])
+def test_with_equal_weights_the_bound_is_that_of_a_poisson_count(count, exact):
+    assert weighted_bound(count, count, 1.0, 0.90) == pytest.approx(exact, rel=0.011)
+    assert weighted_bound(20 * count, 400 * count, 20.0, 0.90) == pytest.approx(20 * exact, rel=0.011)
+
+
+def test_what_was_drawn_rarely_is_known_less_well():
+    often, rarely = weighted_bound(10, 10, 1.0, 0.90), weighted_bound(10, 100, 1.0, 0.90)
+    assert often < rarely
+    assert weighted_bound(10, 10, 5.0, 0.90) > often
+
+
+def test_the_bound_covers_what_it_bounds_nine_times_in_ten():
+    """Wrong answers at a known rate, drawn with the shares of a beginning and of what follows."""
+    draws = random.Random(3)
+    shares = [0.75] * 200 + [0.2] * 500
+    low = 0
+    for _ in range(150):
+        pooled = PooledThreshold(Budget(every=10**9))
+        for share in shares:
+            right = draws.random() >= 0.01
+            if draws.random() < share:
+                pooled.add(Label(0.999, right, share))
+        low += pooled.curve()[0][2] < 0.01
+    assert low / 150 <= 0.13
 
 
 def labelled(*labels: tuple[float, bool], share: float = 1.0, budget: Budget | None = None) -> PooledThreshold:
@@ -44,8 +63,8 @@ def settle(pooled: PooledThreshold) -> PooledThreshold:
 
 
 def test_it_starts_where_it_is_told_until_there_are_enough_labels():
-    assert PooledThreshold().threshold == Threshold(0.95, "starting")
-    assert labelled(*[(0.7, True)] * 59).threshold == Threshold(0.95, "starting", None, 59)
+    assert PooledThreshold().threshold == Threshold(0.95, "starting", audit=0.75)
+    assert labelled(*[(0.7, True)] * 59).threshold == Threshold(0.95, "starting", None, 59, 0.75)
 
 
 def test_it_looks_again_every_fifty_requests():
@@ -59,9 +78,9 @@ def test_it_looks_again_every_fifty_requests():
     assert pooled.threshold.source == "controlled"
 
 
-def test_sixty_clean_labels_are_not_enough_for_a_budget_of_one_percent():
-    assert labelled(*[(0.8, True)] * 162).threshold.source == "starting"
-    found = labelled(*[(0.8, True)] * 170).threshold
+def test_so_many_clean_labels_are_enough_for_a_budget_of_one_percent_as_its_bound_says():
+    assert labelled(*[(0.8, True)] * 225).threshold.source == "starting"
+    found = labelled(*[(0.8, True)] * 235).threshold
     assert (found.value, found.source) == (0.60, "controlled")
     assert found.bound is not None
     assert found.bound <= 0.01
@@ -84,7 +103,7 @@ def test_it_stops_above_what_was_wrong():
 
 def test_it_is_closed_when_even_the_highest_value_is_too_often_wrong():
     found = labelled(*[(0.999, False)] * 30, *[(0.8, True)] * 400).threshold
-    assert found == Threshold(CLOSED, "closed", None, 430)
+    assert found == Threshold(CLOSED, "closed", None, 430, 0.75)
     assert math.isinf(found.value)
 
 
@@ -102,12 +121,31 @@ def test_it_falls_by_one_step_a_search_and_rises_at_once():
         for _ in range(50):
             pooled.request()
         seen.append(pooled.threshold.value)
-    assert seen == pytest.approx([0.945, 0.94, 0.935])
+    assert seen == pytest.approx([0.95, 0.945, 0.94])
     for _ in range(20):
         pooled.add(Label(0.96, False, 1.0))
     for _ in range(50):
         pooled.request()
     assert pooled.threshold.value == pytest.approx(0.965)
+
+
+def test_a_wrong_answer_among_the_compared_ones_takes_what_is_no_more_alike_out_of_service_at_once():
+    pooled = PooledThreshold()
+    pooled.add(Label(0.972, False, 0.75))
+    assert (pooled.threshold.value, pooled.threshold.source) == (pytest.approx(0.975), "starting")
+    pooled.add(Label(0.999, False, 0.75))
+    assert pooled.threshold.source == "closed"
+
+
+def test_fewer_would_be_hits_are_compared_the_more_is_known():
+    pooled = PooledThreshold()
+    shares = []
+    for _ in range(4_000):
+        pooled.add(Label(0.99, True, 0.5))
+        pooled.request()
+        shares.append(pooled.threshold.audit)
+    assert shares == sorted(shares, reverse=True)
+    assert (shares[0], shares[-1]) == (0.75, pytest.approx(150 / 4_000))
 
 
 def test_when_it_opens_again_it_opens_at_the_top():
@@ -135,7 +173,7 @@ def test_old_labels_leave_the_window():
     assert pooled.threshold.source == "controlled"
 
 
-ROW = (0.5,)
+ROW = Row((0.5,))
 
 
 def test_a_doubted_pair_is_wrong_only_where_the_verifier_would_have_served_it():
@@ -181,7 +219,7 @@ def test_h2_the_budget_is_kept_over_a_stream(seed, wrong):
         right = draws.random() < 1 / (1 + math.exp(-60 * (similarity - 0.88)))
         threshold = pooled.threshold
         hit = similarity >= threshold.value
-        share = 0.05 if hit and threshold.source != "starting" else 0.30
+        share = max(0.05, threshold.audit) if hit else 0.30
         if draws.random() < share:
             pooled.add(Label(similarity, right, share))
         elif hit:

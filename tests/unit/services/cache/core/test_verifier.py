@@ -2,15 +2,15 @@ import random
 
 import pytest
 
-from services.cache.core.features import NAMES, features
-from services.cache.core.labels import Label
-from services.cache.core.verifier import FeatureVerifier, Pair
+from services.cache.core.features import NAMES, differing, features
+from services.cache.core.labels import Label, Row
+from services.cache.core.verifier import FeatureVerifier, Pair, row_of
 from services.cache.core.vetoes.chain import Chain
 from services.cache.core.vetoes.text import Text
 
 
-def row(similarity: float) -> tuple[float, ...]:
-    return (similarity, *[0.5] * (len(NAMES) - 1))
+def row(similarity: float, words: bytes = b"") -> Row:
+    return Row((similarity, *[0.5] * (len(NAMES) - 1)), words)
 
 
 def label(similarity: float, right: bool, share: float = 1.0) -> Label:
@@ -107,7 +107,27 @@ async def test_the_port_gives_the_same_as_the_model():
     assert await verifier.probability(pair) is None
     verifier.fit(labels(600))
     assert await verifier.probability(pair) == verifier.estimate(pair)
-    assert verifier.estimate(pair) == verifier.estimate_of(features(asked, stored, 0.96, pair.doubts))
+    assert verifier.estimate(pair) == verifier.estimate_of(row_of(pair))
+
+
+def test_which_words_change_an_answer_is_learned_by_the_word():
+    """The same numbers throughout: only which word is the other one tells."""
+    harmless, telling, never_seen = b"\x05", b"\x09", b"\x77"
+    found = [Label(0.95, word == harmless, 1.0, row(0.95, word)) for word in (harmless, telling) * 150]
+    verifier = FeatureVerifier()
+    assert verifier.fit(found)
+    chances = [verifier.estimate_of(row(0.95, word)) or 0 for word in (telling, telling + never_seen, harmless)]
+    assert chances[0] < 0.1 < 0.9 < chances[2]
+    assert verifier.estimate_of(row(0.95, never_seen)) == pytest.approx(0.5, abs=0.05)
+    assert chances[1] == pytest.approx(chances[0], abs=0.01)
+
+
+def test_words_that_differ_are_named_by_numbers_that_depend_on_the_words_alone():
+    roses, hedges, shed = (Text(f"how do I {what}") for what in ("prune a rose", "prune a hedge", "paint a shed"))
+    assert differing(roses, hedges) == differing(hedges, roses)
+    assert len(differing(roses, hedges)) == 2
+    assert set(differing(roses, hedges)) & set(differing(roses, shed))  # "rose"
+    assert differing(roses, roses) == b""
 
 
 def test_features_say_what_differs():

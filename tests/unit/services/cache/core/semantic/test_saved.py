@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from services.cache.core.features import NAMES
-from services.cache.core.labels import Label
+from services.cache.core.labels import Label, Row
 from services.cache.core.records import Damaged
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.saved import adopt_standing, pack_standing
 from services.cache.core.semantic.standing import Ledger, Standing
 
-OPTIONS = SemanticOptions(None, True, 0.01, 0.05, 0.3, False, ())
+OPTIONS = SemanticOptions("budget", True, 0.01, 0.05, 0.3, False, ())
 
 
 def fresh() -> Standing:
@@ -23,7 +23,7 @@ def learned() -> Standing:
     standing = fresh()
     draw = np.random.default_rng(1)
     for number in range(400):
-        row = tuple(draw.random(len(NAMES)).tolist()) if number % 2 else None
+        row = Row(tuple(draw.random(len(NAMES)).tolist()), bytes([number % 90])) if number % 2 else None
         standing.pooled.add(
             Label(0.9 + 0.0002 * number, number % 3 > 0 or row is None, 0.5, row, beside=number % 5 == 0)
         )
@@ -45,7 +45,7 @@ def test_a_standing_goes_on_where_it_was() -> None:
     assert after.pooled.curve() == before.pooled.curve()
     assert after.wrong_hits.floor("entry") == before.wrong_hits.floor("entry")
     assert after.wrong_hits.is_denied(b"stored", b"two")
-    row = tuple(0.5 for _ in NAMES)
+    row = Row(tuple(0.5 for _ in NAMES), b"\x07")
     assert after.verifier.estimate_of(row) == before.verifier.estimate_of(row)
     assert (after.ledger.asked, after.ledger.hits, after.ledger.refused) == (9, 4, {"numbers": 2})
     for standing in (before, after):
