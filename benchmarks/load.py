@@ -12,10 +12,17 @@ import json
 
 import uvloop
 
-from benchmarks.clients import grpc_connect, http, websocket
+from benchmarks.clients import grpc_connect, http, idle, multiplexed, websocket
 from benchmarks.clients.plan import Plan, Tally, now
 
-SURFACES = {"sse": http.streams, "rest": http.wholes, "websocket": websocket.run, "grpc": grpc_connect.run}
+SURFACES = {
+    "sse": http.streams,
+    "rest": http.wholes,
+    "websocket": websocket.run,
+    "one_websocket": multiplexed.run,
+    "idle": idle.run,
+    "grpc": grpc_connect.run,
+}
 
 
 def main() -> None:

@@ -15,18 +15,22 @@ from benchmarks.clients.plan import Plan, Record, Tally, now
 _USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 
 
-class _Socket(asyncio.Protocol):
-    """One WebSocket (RFC 6455) as a client: masks what it sends, takes unfragmented text frames."""
+class Frames(asyncio.Protocol):
+    """One WebSocket (RFC 6455) as a client: masks what it sends, takes unfragmented text frames. Answers pings."""
 
-    def __init__(self, plan: Plan, stream: int, tally: Tally, done: asyncio.Future[None]) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._stream = stream
-        self._tally = tally
-        self._done = done
         self._buffer = b""
-        self._open = False
-        self._turn = 0
-        self._record = Record(now())
+        self._is_open = False
+
+    def open(self) -> None:
+        """The server has agreed."""
+
+    def text(self, payload: bytes) -> None:
+        """A text frame."""
+
+    def ended(self, error: str) -> None:
+        """It is over: "cut", "closed", "http_503" …"""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -35,9 +39,8 @@ class _Socket(asyncio.Protocol):
         host = urlsplit(self._plan.target).netloc
         protocols = "streamway.v1.json"
         if self._plan.api_key:
-            protocols += ", streamway.auth." + base64.urlsafe_b64encode(self._plan.api_key.encode()).decode().rstrip(
-                "="
-            )
+            secret = base64.urlsafe_b64encode(self._plan.api_key.encode()).decode().rstrip("=")
+            protocols += f", streamway.auth.{secret}"
         self._transport.write(
             f"GET /v1/stream HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {protocols}\r\n\r\n".encode()
@@ -45,16 +48,16 @@ class _Socket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if not self._open:
+        if not self._is_open:
             head, mark, rest = self._buffer.partition(b"\r\n\r\n")
             if not mark:
                 return
             if not head.startswith(b"HTTP/1.1 101"):
-                self._end(f"http_{head[9:12].decode(errors='replace')}")
+                self.ended(f"http_{head[9:12].decode(errors='replace')}")
                 return
-            self._open = True
+            self._is_open = True
             self._buffer = rest
-            self._ask()
+            self.open()
         view, offset = self._buffer, 0
         while len(view) - offset >= 2:
             opcode, length, start = view[offset] & 15, view[offset + 1] & 127, offset + 2
@@ -73,42 +76,10 @@ class _Socket(asyncio.Protocol):
         self._buffer = view[offset:]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end("cut")
+        self.ended("cut")
 
-    def _frame(self, opcode: int, payload: bytes) -> None:
-        if opcode == 1:
-            if b'"type":"token"' in payload:
-                self._record.token(now())
-            elif b'"type":"finished"' in payload:
-                found = _USAGE.search(payload)
-                self._tally.tokens += int(found[1]) if found else 0
-                self._tally.finished += 1
-                self._turn += 1
-                if self._turn < self._plan.rounds:
-                    self._ask()
-                else:
-                    self._end("")
-            elif b'"type":"error"' in payload:
-                self._end("error_frame")
-        elif opcode == 8:
-            self._end("closed")
-        elif opcode == 9:
-            self._send(10, payload)
-
-    def _ask(self) -> None:
-        self._record = Record(now())
-        self._tally.records.append(self._record)
-        frame = {
-            "type": "open",
-            "id": f"t{self._turn}",
-            "model": self._plan.model,
-            "messages": [{"role": "user", "content": self._plan.prompt(self._stream, self._turn)}],
-            "params": {"max_tokens": self._plan.tokens},
-            "durability": self._plan.durability,
-        }
-        self._send(1, json.dumps(frame).encode())
-
-    def _send(self, opcode: int, payload: bytes) -> None:
+    def send(self, opcode: int, payload: bytes) -> None:
+        """One frame."""
         size = len(payload)
         if size < 126:
             head = bytes((0x80 | opcode, 0x80 | size))
@@ -119,13 +90,63 @@ class _Socket(asyncio.Protocol):
         # A mask of zeros is a valid mask and leaves the payload as it is.
         self._transport.write(head + bytes(4) + payload)
 
-    def _end(self, error: str) -> None:
+    def close(self) -> None:
+        """Ends the connection."""
+        self._transport.close()
+
+    def _frame(self, opcode: int, payload: bytes) -> None:
+        if opcode == 1:
+            self.text(payload)
+        elif opcode == 8:
+            self.ended("closed")
+        elif opcode == 9:
+            self.send(10, payload)
+
+
+class _Socket(Frames):
+    """One generation after another."""
+
+    def __init__(self, plan: Plan, stream: int, tally: Tally, done: asyncio.Future[None]) -> None:
+        super().__init__(plan)
+        self._stream, self._tally, self._done = stream, tally, done
+        self._turn = 0
+        self._record = Record(now())
+
+    def open(self) -> None:
+        self._record = Record(now())
+        self._tally.records.append(self._record)
+        frame = {
+            "type": "open",
+            "id": f"t{self._turn}",
+            "model": self._plan.model,
+            "messages": [{"role": "user", "content": self._plan.prompt(self._stream, self._turn)}],
+            "params": {"max_tokens": self._plan.tokens},
+            "durability": self._plan.durability,
+        }
+        self.send(1, json.dumps(frame).encode())
+
+    def text(self, payload: bytes) -> None:
+        if b'"type":"token"' in payload:
+            self._record.token(now())
+        elif b'"type":"finished"' in payload:
+            found = _USAGE.search(payload)
+            self._tally.tokens += int(found[1]) if found else 0
+            self._tally.finished += 1
+            self._turn += 1
+            if self._turn < self._plan.rounds:
+                self.open()
+            else:
+                self.ended("")
+        elif b'"type":"error"' in payload:
+            self.ended("error_frame")
+
+    def ended(self, error: str) -> None:
         if self._done.done():
             return
         if error:
             self._tally.error(error)
         self._done.set_result(None)
-        self._transport.close()
+        self.close()
 
 
 async def run(plan: Plan, tally: Tally) -> None:
