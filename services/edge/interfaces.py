@@ -31,6 +31,14 @@ class Beating(Protocol):
         ...
 
 
+class Dismissable(Protocol):
+    """What a client reads, until it may not any more."""
+
+    def dismiss(self, error: StreamwayError) -> None:
+        """Ends the reading, and says why. What has ended already is left as it is."""
+        ...
+
+
 class Frames(Protocol):
     """Events of one generation as frames of a WebSocket."""
 

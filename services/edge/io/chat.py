@@ -98,7 +98,8 @@ class ChatSurface:
         del wanted, chat
         self._metrics.connections.labels(_WHOLE).inc()
         try:
-            completion = await reader.result
+            with self._gate.watching(caller, generation):
+                completion = await reader.result
             response = answer_response(completion)
             response.headers.update(_head(caller, generation, reader.accepted))
             return response
@@ -121,12 +122,13 @@ class ChatSurface:
         if restorable is not None:
             restorable.add(generation)
         try:
-            # An error before anything was sent is raised here and becomes an HTTP status.
-            await reader.begun(self._hold_s, self._most_silent_s)
-            headers = _head(caller, generation, reader.accepted)
-            if restorable is not None:
-                headers[RESTORE_ID] = restorable.id
-            return await self._streams.send(request, _STREAM, reader, generation, headers)
+            with self._gate.watching(caller, generation):
+                # An error before anything was sent is raised here and becomes an HTTP status.
+                await reader.begun(self._hold_s, self._most_silent_s)
+                headers = _head(caller, generation, reader.accepted)
+                if restorable is not None:
+                    headers[RESTORE_ID] = restorable.id
+                return await self._streams.send(request, _STREAM, reader, generation, headers)
         finally:
             if restorable is not None:
                 restorable.close()

@@ -16,11 +16,13 @@ from services.edge.core.openai_chunks import PING
 from services.edge.core.ws_frames import GenerationJson, going_away_object
 from services.edge.io.chat_readers import settle
 from services.edge.io.outbox import Outbox, Pausing
-from streamway.errors import GoingAway, StreamwayError, from_status
+from streamway.errors import GoingAway, PermissionDenied, StreamwayError, Unauthenticated, from_status
 from streamway.journal.cursor import START, Cursor
 from streamway.v1 import common_pb2
 
 _OVER: Final = ("finished", "error")
+# What ends this reading and not the generation: the edge stops, or the client may not read any more.
+_READING_ENDS: Final = (GoingAway, Unauthenticated, PermissionDenied)
 _FOLLOWS_S: Final = 0.02
 
 
@@ -59,7 +61,7 @@ class _JsonReader:
             self._at = Cursor.parse(event.diverged.at)
         elif kind == "error":
             problem = from_status(event.error.status)
-            if isinstance(problem, GoingAway):
+            if isinstance(problem, GoingAway) or (self.began and isinstance(problem, _READING_ENDS)):
                 return [going_away_object(problem, [Live(self.id, self.id, self.cursor)])]
             if not self.began:
                 # Nothing was said yet, so this can be the status of the response.
@@ -162,7 +164,7 @@ class PollReader(_JsonReader):
             self.some.set_result(None)
         if kind in _OVER:
             self.done = self.began and (
-                kind == "finished" or not isinstance(from_status(event.error.status), GoingAway)
+                kind == "finished" or not isinstance(from_status(event.error.status), _READING_ENDS)
             )
         if kind in _OVER or self._room <= 0:
             self.full.set_result(None)

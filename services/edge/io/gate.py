@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
 from aiohttp import web
 
 from services.edge.core import cache_control, credentials
+from services.edge.interfaces import Dismissable
+from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.settings import EdgeSettings
 from streamway.auth import Credentials, Identity, ShownStanding, Standing
-from streamway.errors import InvalidArgument, PermissionDenied
+from streamway.errors import InvalidArgument, PermissionDenied, StreamwayError
 from streamway.runtime.ids import new_secret_id
 from streamway.telemetry.context import RequestContext, begin, current
 from streamway.tenancy.watching import TenancyWatch
 from streamway.v1 import common_pb2
 
+_log = structlog.get_logger("edge")
 REQUEST_ID: Final = web.RequestKey("request_id", str)
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _CACHE: Final = {
@@ -60,11 +66,32 @@ class Caller:
         return self.standing.identity
 
 
-class Gate:
-    """Admits requests. `traces`: the share of traces that begin here to be recorded."""
+class _Watched:
+    """One answer that runs, in the wheel."""
 
-    def __init__(self, settings: EdgeSettings, tenants: TenancyWatch, *, traces: float = 0.0) -> None:
+    __slots__ = ("_reading", "_standing")
+
+    def __init__(self, standing: Standing, reading: Dismissable) -> None:
+        self._standing = standing
+        self._reading = reading
+
+    def beat(self) -> None:
+        """Looks whether its caller would still be let in."""
+        try:
+            self._standing.check()
+        except StreamwayError as lost:
+            _log.info("http_answer_dismissed", why=lost.name)
+            self._reading.dismiss(lost)
+
+
+class Gate:
+    """Admits requests, and watches those that last. `traces`: the share of traces that begin here to be recorded."""
+
+    def __init__(
+        self, settings: EdgeSettings, tenants: TenancyWatch, wheel: HeartbeatWheel, *, traces: float = 0.0
+    ) -> None:
         self._tenants = tenants
+        self._wheel = wheel
         self._traces = traces
         self._credentials = Credentials(tenants)
         self._operators = frozenset(settings.operators)
@@ -103,6 +130,17 @@ class Gate:
     def operates(self, caller: Caller) -> bool:
         """Whether a caller may see the whole mesh: its tenant is named, or nobody has credentials, since all are on this host."""
         return caller.identity.tenant in self._operators or not self._credentials.required
+
+    @contextmanager
+    def watching(self, caller: Caller, reading: Dismissable) -> Iterator[None]:
+        """As long as this lasts, the caller's credentials are looked at with each heartbeat, and where they count no more what it
+        reads is dismissed with the reason."""
+        watched = _Watched(caller.standing, reading)
+        self._wheel.add(watched)
+        try:
+            yield
+        finally:
+            self._wheel.remove(watched)
 
     def allows(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may use a model. The router decides; this is for lists."""

@@ -140,6 +140,14 @@ class Generation(GenerationFacts):
             self._stop()
         self._end("left")
 
+    def dismiss(self, error: StreamwayError) -> None:
+        """Its client may not read it any more, and is told why. What becomes of it is as if that had left."""
+        if self.ended:
+            return
+        if not self.grace:
+            self._stop()
+        self.fail(error)
+
     def pause(self) -> bool:
         """The client reads too slowly: nothing more until `go_on`, which reads what it missed from the channel.
 

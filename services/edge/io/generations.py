@@ -147,7 +147,8 @@ class GenerationsSurface:
         generation = self._desk.resume(id_, tenant, after, reader, _POLL)
         self._metrics.connections.labels(_POLL).inc()
         try:
-            await reader.collect(wait_s, _LINGER_S)
+            with self._gate.watching(caller, generation):
+                await reader.collect(wait_s, _LINGER_S)
             restorable.add(generation)
         except asyncio.CancelledError:
             self._metrics.abnormal_closes += 1
@@ -167,14 +168,15 @@ class GenerationsSurface:
         reader = EventStreamReader(id_, after, self._most_bytes)
         generation = reader.pausing = self._desk.resume(id_, tenant, after, reader, _SSE)
         try:
-            # An error before anything was said is raised here and becomes an HTTP status.
-            await reader.begun(self._most_silent_s)
-            restorable.add(generation)
-            if reader.nothing_new and "Last-Event-ID" in request.headers:
-                # Browsers reconnect after each end, until they hear this.
-                return web.Response(status=204)
-            headers = {"x-streamway-generation": id_, RESTORE_ID: restorable.id}
-            return await self._streams.send(request, _SSE, reader, generation, headers)
+            with self._gate.watching(caller, generation):
+                # An error before anything was said is raised here and becomes an HTTP status.
+                await reader.begun(self._most_silent_s)
+                restorable.add(generation)
+                if reader.nothing_new and "Last-Event-ID" in request.headers:
+                    # Browsers reconnect after each end, until they hear this.
+                    return web.Response(status=204)
+                headers = {"x-streamway-generation": id_, RESTORE_ID: restorable.id}
+                return await self._streams.send(request, _SSE, reader, generation, headers)
         finally:
             reader.pausing = None
             restorable.close()

@@ -123,9 +123,10 @@ class ResponsesSurface:
         own = wanted.generation
         del wanted, messages, previous
         try:
-            if body.stream:
-                return await self._stream(request, caller, reading)
-            return await self._whole(caller, reading)
+            with self._gate.watching(caller, reading.generation):
+                if body.stream:
+                    return await self._stream(request, caller, reading)
+                return await self._whole(caller, reading)
         finally:
             await self._settled(reading, own)
 
@@ -141,7 +142,8 @@ class ResponsesSurface:
         after = _number(request, "starting_after")
         reading = self._responses.resume(stored, caller.identity.tenant, after)
         try:
-            return await self._stream(request, caller, reading)
+            with self._gate.watching(caller, reading.generation):
+                return await self._stream(request, caller, reading)
         except (EventsExpired, GenerationNotFound):
             if stored.outcome is None:
                 raise
