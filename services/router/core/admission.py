@@ -30,6 +30,12 @@ def crowded_limit(limit: int) -> int:
     return (limit + 1) // 2
 
 
+def slots_ahead(slots: int) -> int:
+    """How many slots a worker keeps for urgent work, as workers do where nothing else is set. One that keeps more gets a little
+    less urgent work of others than it could start, one that keeps fewer a little more."""
+    return min(2, slots // 8)
+
+
 def queue_position(tasks: int, slots: int) -> int:
     """Place in a worker's queue of a task that comes after `tasks` others; 0: a slot is free for it."""
     return max(0, tasks - slots + 1)

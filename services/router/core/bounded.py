@@ -7,6 +7,9 @@ A session's key gives an order of workers, home first. The first with room takes
 Loads are tokens in flight, without those of the prompt that are in KV there; `whole` is mine with them; weights are places. The
 first term keeps everyone near the mean; the second lets a quiet mesh keep sessions at home.
 
+Urgent work for which no slot is free there goes on to one that keeps some (docs/adr/0039-a-slot-ahead.md) and has one free, if
+that is sooner: waiting for the next end costs more than computing what is in KV once more.
+
 A session that is known to be elsewhere is looked for there first:
 
     elsewhere since home had no room   stays while home would cost more, in milliseconds:  wait + prompt tokens not in KV × ms
@@ -15,6 +18,7 @@ A session that is known to be elsewhere is looked for there first:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -24,10 +28,12 @@ from services.router.core.moves import Home
 from services.router.core.pace import Pace
 from services.router.core.pool import Pool
 from services.router.core.sessions import Sessions, Stay
+from streamway.valkey.keys import CLASSES
 
 # With a bound of 1.25 × the mean a walk looks at 16 workers in the mean where loads are even; one that found none
 # with room in twice as many asks for the least loaded instead.
 _LONGEST_WALK: Final = 32
+URGENT: Final = CLASSES[0]
 
 
 class Preference(Protocol):
@@ -122,7 +128,10 @@ class Bounded:
         question = _Question(
             wanted, pool, self._sessions.find(wanted.tenant, wanted.model, wanted.session, now), home, now
         )
-        return self._look_back(question) or self._look_around(question, walk, least)
+        decision = self._look_back(question) or self._look_around(question, walk, least)
+        if wanted.lane == URGENT and not pool[decision.worker].starts_urgent:
+            return self._look_for_slot(question, pool[decision.worker]) or decision
+        return decision
 
     def placed(self, wanted: Wanted, decision: Decision, now: float) -> Stay | None:
         """The request goes where it was decided. Returns where its session is now; None without one."""
@@ -175,14 +184,37 @@ class Bounded:
                 return self._decide(question, candidate, branch, reason)
         return self._decide(question, least, Branch.HOME if least is home else branch, Reason.LEAST)
 
+    def _look_for_slot(self, question: _Question, chosen: Candidate) -> Decision | None:
+        """Who has most slots free for urgent work, of those next on the way round from home that would say something sooner."""
+        assert chosen.ahead is not None, "it was said to have no slot"
+        waits_ms = (1 - chosen.ahead) * chosen.turnover_ms + self._prefill_ms(question, chosen)
+        walk = self._order(question.wanted.model, question.pool).walk(question.wanted.session)
+        near = [question.pool[worker] for _, worker in zip(range(_LONGEST_WALK), walk, strict=False)]
+        found = [
+            candidate
+            for candidate in near
+            if candidate.starts_urgent
+            and candidate.takes(URGENT)
+            and candidate.worker not in question.wanted.barred
+            and self._prefill_ms(question, candidate) < waits_ms
+        ]
+        if not found:
+            return None
+        best = max(found, key=lambda candidate: math.inf if candidate.ahead is None else candidate.ahead)
+        branch = Branch.HOME if best is question.home else Branch.SPILL
+        return self._decide(question, best, branch, Reason.NO_SLOT)
+
     def _decide(self, question: _Question, candidate: Candidate, branch: Branch, reason: Reason) -> Decision:
         tokens = question.wanted.tokens_beside(self._cached(question, candidate))
         return Decision(candidate.worker, branch, reason, question.home.worker, tokens)
 
     def _cost_ms(self, question: _Question, candidate: Candidate) -> float:
         """Until the first token there: the wait for a slot, and the prompt tokens that are not in its KV."""
+        return candidate.wait_ms + self._prefill_ms(question, candidate)
+
+    def _prefill_ms(self, question: _Question, candidate: Candidate) -> float:
         uncached = max(0, question.wanted.prompt_tokens - self._cached(question, candidate))
-        return candidate.wait_ms + uncached * candidate.prefill_ms
+        return uncached * candidate.prefill_ms
 
     def _roomy(self, question: _Question, candidate: Candidate) -> bool:
         mine = question.wanted.tokens_beside(self._cached(question, candidate))

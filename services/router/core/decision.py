@@ -37,6 +37,7 @@ class Reason(StrEnum):
     KEPT = "kept"  # its KV where it is is worth more than the walk home
     WAITS_TO_MOVE = "waits_to_move"  # home has changed; too many moved there this second
     CLOSED = "closed"  # home drains, is unhealthy, or must not be used for this request
+    NO_SLOT = "no_slot"  # urgent, and no slot is free where its session is
     LEAST = "least"  # the least loaded
     PREFIX = "prefix"  # the least work: this beginning of a prompt is in its KV
     ALL_FULL = "all_full"  # the lane is at its limit everywhere
@@ -50,7 +51,8 @@ class Candidate:
     `load`: tokens in flight. `open`: it takes work. `full`: its lanes that are at the limit, all where its KV cache is
     full (`kv_full`). `wait_ms`: how long a new task would wait there for a slot. `prefill_ms`: milliseconds for one prompt token
     that is not in its KV. `weight`: what runs there side by side now, which moves; `size`: the same as far as sessions' homes go
-    by it, which does not; 0: as its weight.
+    by it, which does not; 0: as its weight. `ahead`: slots that it keeps for urgent work and that are free, below 0 where some
+    waits; None: it keeps none now. `turnover_ms`: from one end of a generation to the next.
     """
 
     worker: str
@@ -62,6 +64,13 @@ class Candidate:
     prefill_ms: float = 0.0
     kv_full: bool = False
     size: float = 0.0
+    ahead: int | None = None
+    turnover_ms: float = 0.0
+
+    @property
+    def starts_urgent(self) -> bool:
+        """Urgent work would start at once."""
+        return self.ahead is None or self.ahead > 0
 
     def takes(self, lane: TaskClass) -> bool:
         """A new task of this lane may go there."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Final
 
-from services.router.core.admission import crowded_limit, queue_limit
+from services.router.core.admission import crowded_limit, queue_limit, slots_ahead
 from services.router.core.decision import Candidate
 from services.router.core.ledger import Ledger
 from services.router.core.pool import Pool
-from services.router.core.queues import EVERY_LANE, Queues
+from services.router.core.queues import EVERY_LANE, Lanes, Queues
 from services.router.core.worker import Worker
 from streamway.valkey.keys import CLASSES, TaskClass
 
@@ -145,7 +145,16 @@ class Fleet:
             worker.prefill_ms or self._prefill_ms,
             worker.kv_full,
             worker.slots,
+            self._ahead(worker, lanes, queues),
+            worker.slot_ms / worker.places,
         )
+
+    def _ahead(self, worker: Worker, lanes: Lanes, queues: Queues) -> int | None:
+        """None while a slot is idle for everybody, and where all are alike."""
+        kept = slots_ahead(worker.places)
+        if not kept or queues.idle or not any(lanes[1:]):
+            return None
+        return kept - self._ledger.urgent(worker.id)
 
 
 def _same_place(known: Worker, worker: Worker) -> bool:

@@ -50,6 +50,7 @@ class _Account:
     tasks_since: list[int] = field(default_factory=lambda: [*NO_TASKS])
     tasks_ended: list[int] = field(default_factory=lambda: [*NO_TASKS])
     ended: int = 0
+    urgent: int = 0  # urgent ones placed that no end has made room for since
     rate_per_s: float = 0.0
 
 
@@ -80,6 +81,7 @@ class Ledger:
         account.tokens_since += tokens
         account.tasks[entry.lane] += 1
         account.tasks_since[entry.lane] += 1
+        account.urgent += lane == CLASSES[0]
         self._changed.add(worker)
 
     def settle(self, generation: str) -> bool:
@@ -93,6 +95,7 @@ class Ledger:
         account.tokens -= entry.tokens
         account.tasks[entry.lane] -= 1
         account.ended += 1
+        account.urgent = max(0, account.urgent - 1)
         if entry.at_ms < account.reported_ms:
             account.tokens_ended += entry.tokens
         else:
@@ -160,6 +163,12 @@ class Ledger:
         if account is None:
             return worker.load_tokens
         return max(account.tokens, worker.load_tokens - account.tokens_ended + account.tokens_since)
+
+    def urgent(self, worker: str) -> int:
+        """Urgent tasks that were placed there lately, each less one for whatever has ended since: while all slots are in use, so
+        many of those that the worker keeps ahead are taken."""
+        account = self._accounts.get(worker)
+        return account.urgent if account is not None else 0
 
     def tasks(self, worker: Worker) -> int:
         """Its tasks: in its lanes, waiting in its window, running."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from services.router.core.bounded import Bounded, bound
 from services.router.core.decision import Branch, Candidate, Decision, Reason, Wanted
@@ -276,3 +277,32 @@ def test_forgotten_models_and_workers_leave_nothing() -> None:
     strategy.placed(_wanted(), strategy.choose(_wanted(), _pool(), 0.0), 0.0)
     strategy.keep_only(set(), set())
     assert strategy._orders == {}
+
+
+def _busy(worker: str, ahead: int) -> Candidate:
+    """All its slots are in use, and one comes free every 100 ms."""
+    return Candidate(worker, 16, 0, prefill_ms=1, ahead=ahead, turnover_ms=100)
+
+
+def test_urgent_work_goes_where_most_slots_are_free_for_it_when_home_has_none() -> None:
+    wanted = _wanted(50)
+    pool = _pool(**{HOME: _busy(HOME, 0), SECOND: _busy(SECOND, 1), THIRD: _busy(THIRD, 2)})
+    decision = _one(pool, wanted)
+    assert (decision.worker, decision.branch, decision.reason) == (THIRD, Branch.SPILL, Reason.NO_SLOT)
+    assert _one(_pool(**{HOME: _busy(HOME, 1), THIRD: _busy(THIRD, 2)}), wanted).worker == HOME
+    # Where nobody has one it waits at home, and who is not urgent waits there anyway.
+    assert _one(_pool(**{name: _busy(name, 0) for name in ORDER}), wanted).worker == HOME
+    assert _one(pool, replace(wanted, lane="silver")).worker == HOME
+
+
+def test_a_slot_elsewhere_is_not_worth_more_prefill_than_the_wait_at_home() -> None:
+    strategy, first = _strategy(), Wanted("m", KEY, 2000, 50, "t")
+    strategy.placed(first, strategy.choose(first, _pool(), 0.0), 0.0)
+    again = Wanted("m", KEY, 2100, 50, "t")
+    # At home 50 of 2,100 tokens are new, and a slot comes in 100 ms: elsewhere all are computed, 2,100 ms.
+    pool = _pool(**{HOME: _busy(HOME, 0), SECOND: _busy(SECOND, 2), THIRD: _busy(THIRD, 2)})
+    assert strategy.choose(again, pool, 1.0).worker == HOME
+    # With thirty urgent ones in front of it, it is.
+    pool = _pool(**{HOME: _busy(HOME, -30), SECOND: _busy(SECOND, 2), THIRD: _busy(THIRD, 1)})
+    assert strategy.choose(again, pool, 1.0).worker == SECOND
+    assert strategy.choose(replace(again, barred=frozenset({SECOND})), pool, 1.0).worker == THIRD

@@ -213,3 +213,31 @@ def test_a_limit_is_believed_within_what_can_be_and_without_one_slots_count() ->
     assert Worker.parse("w", {**said, "limit": "2"}).places == 2
     assert Worker.parse("w", {**said, "limit": "-7"}).places == 4
     assert Worker.parse("w", {**said, "limit": "1e30"}).places == 65_536
+
+
+def test_slots_kept_ahead_are_counted_down_by_urgent_work_and_up_by_what_ends() -> None:
+    worker = replace(_worker("a"), slots=16, lanes=(2, 0, 14, 0))
+    world = _World(worker)
+
+    def ahead() -> int | None:
+        pool = world.fleet.pool("m")
+        assert pool is not None
+        return pool["a"].ahead
+
+    assert ahead() == 2
+    for number in range(3):
+        world.ledger.add(f"g{number}", "a", 10, 1100)
+    world.ledger.add("b", "a", 10, 1100, "bronze")
+    assert ahead() == -1
+    world.ledger.settle("b")
+    assert ahead() == 0
+    for number in range(3):
+        world.ledger.settle(f"g{number}")
+    assert ahead() == 2
+    # Nothing is kept where all are alike, nor while a slot is idle for everybody, nor of a few slots.
+    world.look(replace(worker, lanes=(20, 0, 0, 0)))
+    assert ahead() is None
+    world.look(replace(worker, lanes=(2, 0, 9, 0)))
+    assert ahead() is None
+    world.look(replace(worker, slots=4))
+    assert ahead() is None
