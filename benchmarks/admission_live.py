@@ -3,15 +3,23 @@
 The router's registry reads the leases of all workers twice a second, which all renew them each second; another process says when
 a request arrives, as a socket would. The time is from there until its worker is chosen: it has in it whatever else the router's
 loop does.
+
+Every second arrival is a bare one: the same way in and one PING to the store and back, and nothing is decided. What its time is
+above that of an idle loop is the machine's and the looks'; what the others' is above its own is admission and decision. Beside
+them stands the CPU that a request's own steps take, which no other process can lengthen much, and what the cycle collector did.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 import sys
 import time
-from typing import Final
+from collections.abc import Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -52,6 +60,66 @@ while due < until:
 """
 
 
+@dataclass
+class Timing:
+    """What was measured, in microseconds: sorted, when it is over."""
+
+    wall: list[float] = field(default_factory=list)
+    bare: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
+
+    def sort(self) -> Timing:
+        """Itself."""
+        for times in (self.wall, self.bare, self.cpu, self.pauses):
+            times.sort()
+        return self
+
+
+def at(times: list[float], part: float) -> float:
+    """That part of sorted times is no longer."""
+    return times[min(len(times) - 1, int(len(times) * part))] if times else 0.0
+
+
+class Steps:
+    """Runs a coroutine and adds up the CPU of its own steps, without what others do while it waits."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work = work
+        self.cpu_us = 0.0
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        sent: Any = None
+        while True:
+            began = time.thread_time()
+            try:
+                waits_for = self._work.send(sent)
+            except StopIteration:
+                return
+            finally:
+                self.cpu_us += (time.thread_time() - began) * 1e6
+            sent = yield waits_for
+
+
+@contextmanager
+def _collections(pauses: list[float]) -> Iterator[None]:
+    """Notes how long each search of the cycle collector took."""
+    began = 0.0
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = time.perf_counter()
+        else:
+            pauses.append((time.perf_counter() - began) * 1e6)
+
+    gc.callbacks.append(note)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(note)
+
+
 class _Nobody:
     """A WorkerProbe; nobody is asked while the store answers."""
 
@@ -76,7 +144,7 @@ class LiveRouter:
         )
         self._live: list[Demand] = []
         self._number = 0
-        self.times_us: list[float] = []
+        self.timing = Timing()
 
     async def register(self, session: Session) -> None:
         """Leases of all workers, for the time of the benchmark."""
@@ -101,14 +169,24 @@ class LiveRouter:
             await session.call("EVAL", _RENEW, 0, f"{self._clock.unix() * 1000:.0f}", self._workers)
             await asyncio.sleep(1.0)
 
+    async def bare(self, session: Session, arrived: float) -> None:
+        """One that arrived then, by `time.perf_counter`, and for which the store is asked nothing."""
+        await session.call("PING")
+        self.timing.bare.append((time.perf_counter() - arrived) * 1e6)
+
     async def admit(self, session: Session, arrived: float) -> None:
-        """One request that arrived then, by `time.perf_counter`."""
+        """One request that arrived then."""
+        steps = Steps(self._admit(session, arrived))
+        await steps
+        self.timing.cpu.append(steps.cpu_us)
+
+    async def _admit(self, session: Session, arrived: float) -> None:
         self._number += 1
         tenant = f"tenant-{self._core.draw.randrange(self._tenants)}"
         demand = Demand(f"live-{self._number}", tenant, MODEL, 600, QUOTA, MODEL_QUOTA)
         verdict = await reserve(session, demand, LEASE_MS, 0.9)
         self._core.decide(self._clock.monotonic(), self._clock.unix() * 1000)
-        self.times_us.append((time.perf_counter() - arrived) * 1e6)
+        self.timing.wall.append((time.perf_counter() - arrived) * 1e6)
         assert verdict.refusal is None
         self._live.append(demand)
         if len(self._live) > _MOST_LIVE:
@@ -116,31 +194,37 @@ class LiveRouter:
 
 
 async def measure_live(
-    link: Link, scope: TaskScope, workers: int, tenants: int, per_s: float, seconds: float
-) -> tuple[float, float, int]:
-    """Microseconds at p50 and p99, and how many requests there were."""
+    link: Link, scope: TaskScope, workers: int, tenants: int, per_s: float, seconds: float, *, settled: bool = True
+) -> Timing:
+    """`settled`: the cycle collector is set as in every service, and not left as Python has it."""
     session = await link.session()
     router = LiveRouter(link, workers, tenants)
     await router.register(session)
     loops = [scope.spawn(router.renew(session), "renew"), scope.spawn(router.registry.run(), "registry")]
-    # As services do; a look and a renewal before anything counts.
-    collector.settle()
+    # A look and a renewal before anything counts.
+    thresholds = gc.get_threshold()
+    if settled:
+        collector.settle()
     await asyncio.sleep(1.5)
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _ARRIVALS, str(per_s), str(seconds)), stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout is not None
-    async with asyncio.TaskGroup() as group:
-        try:
-            while True:
-                (arrived,) = struct.unpack("d", await child.stdout.readexactly(8))
-                group.create_task(router.admit(session, arrived))
-        except asyncio.IncompleteReadError:
-            await child.wait()
+    with _collections(router.timing.pauses):
+        async with asyncio.TaskGroup() as group:
+            try:
+                while True:
+                    for arrive in (router.admit, router.bare):
+                        (arrived,) = struct.unpack("d", await child.stdout.readexactly(8))
+                        group.create_task(arrive(session, arrived))
+            except asyncio.IncompleteReadError:
+                await child.wait()
     for loop in loops:
         loop.cancel()
-    times = sorted(router.times_us)
-    return times[len(times) // 2], times[int(len(times) * 0.99)], len(times)
+    if settled:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+    return router.timing.sort()
 
 
 async def measure_look(link: Link, workers: int, looks: int = 20) -> tuple[float, float]:
