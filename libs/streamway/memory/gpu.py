@@ -1,4 +1,7 @@
-"""Reads how full the memory of the GPUs is that this process may use, through NVIDIA's library where it is installed."""
+"""Reads how full the memory of the GPUs is that this process may use, through NVIDIA's library where it is installed.
+
+Unverified on a real GPU: none was at hand. Tests put a library of their own in the place of NVIDIA's.
+"""
 
 from __future__ import annotations
 
