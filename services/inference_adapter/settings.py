@@ -190,7 +190,8 @@ class AdapterSettings(ServiceSettings):
         gt=0,
         le=1,
         description="Share of the KV cache in use from which, after kv_mark_s, no prefill begins and routers place nothing here. "
-        "Of an engine that does not tell, the share of its GPU's memory, with the extra `gpu`; unverified, as no GPU was at hand. 1: never.",
+        "Of an engine that does not tell, the share of its GPU's memory, with the extra `gpu`; unverified, as no GPU "
+        "was at hand. 1: never.",
     )
     kv_release: float = Field(
         default=0.87, gt=0, le=1, description="Share of the KV cache in use below which prefill begins again."
