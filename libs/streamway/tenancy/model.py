@@ -36,6 +36,22 @@ class SemanticLookup(StrEnum):
 
 # Where a tenant's similarity is not a number: found from comparisons so that a budget is kept, or the encoder's default.
 ThresholdWord: TypeAlias = Literal["budget", "static"]
+# What the cache's semantic level refuses by; the cache has a rule under each of these names.
+CACHE_RULES: Final = (
+    "script",
+    "numbers",
+    "dates",
+    "negation",
+    "formats",
+    "antonyms",
+    "contrasts",
+    "scope",
+    "entities",
+    "order",
+    "direction",
+    "swap",
+    "insertion",
+)
 
 
 @dataclass(frozen=True, slots=True)

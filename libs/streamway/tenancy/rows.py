@@ -33,7 +33,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from streamway.tenancy.model import TENANT_NAME, SemanticLookup, ThresholdWord, TierName
+from streamway.tenancy.model import CACHE_RULES, TENANT_NAME, SemanticLookup, ThresholdWord, TierName
 
 UNLIMITED_WORD: Final = "unlimited"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -87,6 +87,12 @@ def _model_name(value: Any) -> str:
     return value
 
 
+def _cache_rule(value: Any) -> str:
+    if value not in CACHE_RULES:
+        raise _fault(f"no rule of the cache is called {value!r}; there are {', '.join(CACHE_RULES)}")
+    return str(value)
+
+
 def _words(value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 1024:
         raise _fault("must be text, 1 to 1024 characters")
@@ -126,6 +132,7 @@ Similarity: TypeAlias = Annotated[float | ThresholdWord | None, BeforeValidator(
 Name: TypeAlias = Annotated[str, BeforeValidator(_tenant_name)]
 Model: TypeAlias = Annotated[str, BeforeValidator(_model_name)]
 Words: TypeAlias = Annotated[str, BeforeValidator(_words)]
+CacheRule: TypeAlias = Annotated[str, BeforeValidator(_cache_rule)]
 KeyHash: TypeAlias = Annotated[str, BeforeValidator(_key_hash)]
 
 
@@ -153,7 +160,7 @@ class TierRow(QuotaRow):
     buffered_bytes: Limit = None
     semantic_lookup: Lookup = SemanticLookup.BESIDE
     semantic_threshold: Similarity = None
-    semantic_rules_off: frozenset[Words] | None = None
+    semantic_rules_off: frozenset[CacheRule] | None = None
 
 
 class TenantRow(TierRow):

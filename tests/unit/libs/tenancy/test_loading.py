@@ -242,3 +242,5 @@ def test_a_tenant_may_have_its_own_threshold_and_rules(tmp_path):
     for wrong in ("2", "yes", "strict", ".nan"):
         with pytest.raises(StartError, match="must be 'budget', 'static', or a similarity"):
             load(tmp_path, f"tenants: {{a: {{tier: gold, semantic_threshold: {wrong}}}}}")
+    with pytest.raises(StartError, match="no rule of the cache is called 'swpa'; there are script, numbers"):
+        load(tmp_path, "tenants: {a: {tier: gold, semantic_rules_off: [swpa]}}")

@@ -3,6 +3,7 @@ import pytest
 from services.cache.core.vetoes.chain import NAMES, RULES, Chain
 from services.cache.core.vetoes.finding import Severity, value
 from services.cache.core.vetoes.text import Text
+from streamway.tenancy.model import CACHE_RULES
 
 
 def test_the_first_refusal_ends_it():
@@ -71,3 +72,7 @@ def test_a_text_shows_no_content_of_itself():
     assert "secret" not in repr(Text("secret"))
     assert Text("x" * 8000).whole
     assert not Text("x" * 8001).whole
+
+
+def test_the_tenants_file_knows_every_rule() -> None:
+    assert NAMES == CACHE_RULES
