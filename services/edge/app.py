@@ -282,13 +282,14 @@ class Edge:
         ]
 
     async def _be_seen(self, valkey: Valkey, workers: AttachPool) -> None:
-        """Holds a lease, for the picture of the mesh alone: nobody finds edges by it."""
+        """Holds a lease, for the picture of the mesh and for `streamway trace`: no client finds edges by it."""
 
         def fields() -> dict[str, str]:
             reads = workers.reading(mesh_picture.MOST_STREAMS)
-            return mesh_picture.edge_fields(
+            told = mesh_picture.edge_fields(
                 self.address, len(self._listener), len(self._desk), self._routers.linked, reads
             )
+            return {**told, "operations_port": self.operations_address.rpartition(":")[2]}
 
         lease = Lease(valkey, self._clock, "edge", self._settings.name, fields)
         try:

@@ -174,8 +174,7 @@ def trace(
         list[str] | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Operations port of a process to ask too. Edges hold no lease: those of other machines are asked only so. "
-            "Repeatable.",
+            help="Operations port of a process to ask too: of an edge of another machine that listens everywhere. Repeatable.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,

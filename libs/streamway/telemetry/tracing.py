@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # Streams that live as long as their peers: a span over days says nothing, so generations on them get spans of their own.
 _LONG_LIVED: Final = ("Connect", "Attach", "Exchange", "Check", "Watch", "ServerReflectionInfo")
 
+# A batch that no collector takes for so long, tries included, is dropped: a process that ends would wait for it.
+_EXPORT_S: Final = 2.0
+
 Kind = Literal["server", "client", "producer", "consumer", "internal"]
 
 
@@ -43,7 +46,7 @@ def configure(service: str, enabled: bool, ratio: float = 1.0) -> TracerProvider
         sampler=ParentBased(TraceIdRatioBased(ratio)),
         resource=Resource.create({"service.name": f"streamway-{service}", "service.namespace": "streamway"}),
     )
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=_EXPORT_S)))
     trace.set_tracer_provider(provider)
     return provider
 

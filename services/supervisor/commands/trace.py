@@ -28,7 +28,8 @@ from streamway.valkey.leases import list_leases
 Options = Mapping[str, str | int | Path | None]
 _ANSWER_S: Final = 2.0
 _MOST_ENTRIES: Final = 10_000
-_KINDS: Final = ("worker", "router", "cachenode")
+_KINDS: Final = ("worker", "router", "cachenode", "edge")
+_ANYWHERE: Final = ("0.0.0.0", "::")
 _RECORD: Final = ("state", "model", "tenant", "worker", "durability", "follows")
 
 
@@ -84,8 +85,10 @@ async def _addresses(client: Valkey, mesh: Mesh, operations: Sequence[str]) -> l
     found |= dict.fromkeys(str(row["operations"]) for row in mesh.processes if row.get("operations"))
     for kind in _KINDS:
         for lease in (await list_leases(client, SystemClock(), kind)).values():
-            if port := lease.get("operations_port"):
-                found[host_port(lease["address"].rpartition(":")[0].strip("[]"), int(port))] = None
+            host = lease["address"].rpartition(":")[0].strip("[]")
+            # Where an edge listens everywhere, its lease does not say where that is.
+            if (port := lease.get("operations_port")) and host not in _ANYWHERE:
+                found[host_port(host, int(port))] = None
     return list(found)
 
 
@@ -107,7 +110,10 @@ async def _ask(session: aiohttp.ClientSession, address: str, found: Found) -> No
     try:
         async with session.get(f"http://{address}/debug/generations/{found.generation}") as answer:
             answer.raise_for_status()
-            found.rows += (await answer.json())["hops"]
+            told = (await answer.json())["hops"]
+            # One process may be known under two addresses.
+            known = {row["span"] for row in found.rows}
+            found.rows += [row for row in told if row["span"] not in known]
     except (aiohttp.ClientError, TimeoutError):
         found.silent.append(address)
 
