@@ -44,6 +44,8 @@ def server_options(max_message_bytes: int) -> Options:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", SERVER_LEAST_PING_INTERVAL_MS),
+        # A process or a path that stood still delivers its pings together; by default the third ends the connection.
+        ("grpc.http2.max_ping_strikes", 0),
         # Two servers on one port would split the calls between them.
         ("grpc.so_reuseport", 0),
     ]
