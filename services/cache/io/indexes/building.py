@@ -25,7 +25,7 @@ _PIECE: Final = 512
 def build(
     kind: Kind, slots: Slots, rows: Callable[[Slots], Vectors], stopped: Callable[[], bool]
 ) -> TombstoneIndex | None:
-    """See `IndexBuilder`. Raises ValueError for the flat kind, RuntimeError for an IVF-PQ of too few vectors, less than 256."""
+    """See `IndexBuilder`. Raises ValueError for the flat kind, RuntimeError for an IVF-PQ of less than 256 vectors."""
     faiss.omp_set_num_threads(1)
     dims = rows(slots[:1]).shape[1]
     wanted = max(_LEAST_SAMPLE, _SAMPLE * lists(len(slots))) if kind is Kind.IVF_PQ else _LEAST_SAMPLE
@@ -64,12 +64,7 @@ def _ivf_pq(sample: Vectors, dims: int, count: int, stopped: Callable[[], bool])
             turn.train(sample, init_centroids=centroids)
             centroids = turn.centroids
     quantizer.add(centroids if centroids is not None else sample[:count])
-    parts = code_bytes(dims)
-    if dims % (2 * parts):
-        index = faiss.IndexIVFPQ(quantizer, dims, count, parts, 8, faiss.METRIC_INNER_PRODUCT)
-    else:
-        # As many bytes, but twice as many parts of 4 bits: their tables fit into registers, and a search takes half as long.
-        index = faiss.IndexIVFPQFastScan(quantizer, dims, count, 2 * parts, 4, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexIVFPQ(quantizer, dims, count, code_bytes(dims), 8, faiss.METRIC_INNER_PRODUCT)
     index.pq.cp.min_points_per_centroid = 1
     index.train(sample)
     return index
