@@ -106,7 +106,7 @@ class LlamaCppBackend:
             await self._http.start()
             self._info = await self._describe()
             if self._options.probe:
-                probing = Probing(self.call, self._info.models[0].name, self._info.capabilities)
+                probing = Probing(self._tried, self._info.models[0].name, self._info.capabilities)
                 self._info = replace(self._info, capabilities=await probing.run(self._options.probe_timeout_s))
                 if self._keeper is not None:
                     # What was tried is in slots that any session may have.
@@ -160,6 +160,17 @@ class LlamaCppBackend:
         self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
     ) -> EngineCall:
         """Starts one streamed chat completion; a last message of the assistant is what its server goes on with."""
+        return self._begin(request, sink, so_far, count=True)
+
+    def _tried(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None = None
+    ) -> EngineCall:
+        """The same with usage as the server counts it: that it goes on shows in its prompt."""
+        return self._begin(request, sink, so_far, count=False)
+
+    def _begin(
+        self, request: common_pb2.GenerationRequest, sink: EngineSink, so_far: ChoiceSoFar | None, *, count: bool
+    ) -> EngineCall:
         keeper = self._keeper
         if keeper is None:
             return self._http.call(request, sink, so_far)
@@ -177,7 +188,7 @@ class LlamaCppBackend:
                 return self._http.call(request, sink, so_far, fields=fields, on_over=over)
             return self._call_inside(self._inside, request, sink, so_far, fields, over)
 
-        if seat.why != "restored" and so_far is None:
+        if seat.why != "restored" and (so_far is None or not count):
             return begin()
         told = so_far
 
@@ -185,7 +196,7 @@ class LlamaCppBackend:
             nonlocal told
             if seat.why == "restored":
                 await keeper.restore(seat)
-            if so_far is not None:
+            if so_far is not None and count:
                 told = await self._counted(so_far)
 
         return DeferredCall(self._scope, first, lambda: begin(told), over)
