@@ -23,7 +23,7 @@ VLLM ?= .build/vllm
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run picture test test-vllm soak lint format types imports proto-lint proto-breaking docs docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
+.PHONY: help setup model gen run picture test test-vllm soak lint format types imports proto-lint proto-breaking docs site docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -134,6 +134,12 @@ proto-breaking: setup ## buf: no contract is broken against BASE (default: origi
 docs: setup ## generates docs/configuration.md, docs/errors.md and the dashboards in deploy/grafana
 	@$(BIN)/python scripts/generate_docs.py
 	@$(BIN)/python scripts/generate_dashboards.py
+
+site: ## the pages of docs/ as a site, in .build/site
+	@test -x .build/site-venv/bin/mkdocs || { $(PYTHON) -m venv .build/site-venv \
+	  && .build/site-venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/site.txt; }
+	@NO_MKDOCS_2_WARNING=1 .build/site-venv/bin/mkdocs build --quiet --strict
+	@echo ".build/site/index.html"
 
 docs-check: setup ## fails when one of them is not what the code says
 	@$(BIN)/python scripts/generate_docs.py --check
