@@ -50,7 +50,8 @@ def test_generated_contracts_and_the_console_are_in_the_wheel(wheel: Path) -> No
     for proto in (ROOT / "protos" / "streamway" / "v1").glob("*.proto"):
         for suffix in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py"):
             assert f"streamway/v1/{proto.stem}{suffix}" in names
-    console = {f"services/edge/static/{path.name}" for path in (ROOT / "services/edge/static").iterdir()}
+    files = (path for path in (ROOT / "services/edge/static").rglob("*") if path.is_file())
+    console = {str(path.relative_to(ROOT)) for path in files}
     assert console <= names
     assert "services/edge/static/index.html" in names
     assert "streamway/py.typed" in names

@@ -94,6 +94,7 @@ async def test_g1_slots_that_nobody_renews_are_free_within_the_lease(valkey: Red
         freed += (await reserve(session, demand(f"new{freed}", quota=quota), 60_000, 0.9)).refusal is None
         assert await valkey.zcard(keys.quota_slots("acme")) <= 100
     assert freed == 99
+    await renew(session, [demand("g0", quota=quota)], 60_000)
     assert (await reserve(session, demand("last", quota=quota), 60_000, 0.9)).refusal is not None
 
 
