@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
+from typing import Any
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -32,3 +34,15 @@ def memory_bytes(pid: int) -> int:
     except OSError:
         pass
     return 0
+
+
+def machine() -> dict[str, Any]:
+    """What a report says of where it was made: cores, processor, Python."""
+    return {"cpus": os.cpu_count(), "processor": _processor(), "python": platform.python_version()}
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -24,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accounting import cpu_seconds, memory_bytes
+from benchmarks.accounting import cpu_seconds, machine, memory_bytes
 from benchmarks.report import markdown, plot
 from tests.support.ports import free_port
 
@@ -65,7 +64,7 @@ def main() -> None:
                 print(f"round {repeat + 1}/{options.repeats}  {_line(case, sample)}", flush=True)
     report = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "processor": _processor(), "python": platform.python_version()},
+        "machine": machine(),
         "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
         "tokens_per_s_of_a_stream": options.tokens_per_s,
         "cases": [_case(case, rows) for case, rows in samples.items()],
@@ -208,13 +207,6 @@ def _case(case: Case, rows: list[dict[str, Any]]) -> dict[str, Any]:
         ),
         "errors": sum(sum(load["errors"].values()) for load in loads),
     }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
-import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 from benchmarks.cache_eval.data import Asked, LabelledPair
 from benchmarks.cache_eval.encoder import Encoded
 from benchmarks.cache_eval.streams import Run
+from benchmarks.environment import environment
 
 _PACKAGES = (
     "gptcache==0.1.44",
@@ -41,13 +40,7 @@ class Peers:
     """Their environment in a folder, made when it is not there."""
 
     def __init__(self, folder: Path) -> None:
-        self._python = folder / "bin" / "python"
-        if not (folder / ".installed").exists():
-            print(f"installing {', '.join(_PACKAGES)} into {folder} …", file=sys.stderr)
-            venv.create(folder, with_pip=True, clear=True)
-            command = [str(self._python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *_PACKAGES]
-            subprocess.run(command, check=True)
-            (folder / ".installed").touch()
+        self._python = environment(folder, _PACKAGES)
 
     def run(
         self, encoded: Encoded, pairs: Sequence[LabelledPair], streams: Sequence[Sequence[Asked]]

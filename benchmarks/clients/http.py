@@ -11,9 +11,8 @@ import re
 from typing import cast
 from urllib.parse import urlsplit
 
-from benchmarks.clients.plan import Plan, Record, Tally, now
+from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now
 
-_USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 # A delta with text; some gateways write JSON with spaces.
 _TEXT = re.compile(rb'"content":\s?"[^"]')
 
@@ -75,7 +74,7 @@ class StreamedRequest(_Request):
                     self._transport.abort()
                     self._done.set_result(None)
                     return
-            elif b'"usage":' in event and (found := _USAGE.search(event)):
+            elif b'"usage":' in event and (found := USAGE.search(event)):
                 self._tally.tokens += int(found[1])
             elif b"data: [DONE]" in event:
                 self.finish()
@@ -94,7 +93,7 @@ class WholeRequest(_Request):
         self._body += data
 
     def connection_lost(self, exc: Exception | None) -> None:
-        found = _USAGE.search(self._body)
+        found = USAGE.search(self._body)
         if not self._ended and found:
             self._tally.tokens += int(found[1])
             self._record.token(now())

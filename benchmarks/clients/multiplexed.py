@@ -8,11 +8,10 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from benchmarks.clients.plan import Plan, Record, Tally, now
+from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now
 from benchmarks.clients.websocket import Frames
 
 _ID: Final = re.compile(rb'"id":"(\d+)"')
-_USAGE: Final = re.compile(rb'"completion_tokens":\s*(\d+)')
 
 
 class _Socket(Frames):
@@ -32,16 +31,7 @@ class _Socket(Frames):
         """Opens one generation."""
         record = self._live[b"%d" % stream] = Record(now())
         self._tally.records.append(record)
-        plan = self._plan
-        frame = {
-            "type": "open",
-            "id": str(stream),
-            "model": plan.model,
-            "messages": [{"role": "user", "content": plan.prompt(stream, 0)}],
-            "params": {"max_tokens": plan.tokens},
-            "durability": plan.durability,
-        }
-        self.send(1, json.dumps(frame).encode())
+        self.send(1, json.dumps(self._plan.open_frame(str(stream), stream, 0)).encode())
 
     def text(self, payload: bytes) -> None:
         named = _ID.search(payload)
@@ -52,7 +42,7 @@ class _Socket(Frames):
             record.token(now())
             return
         if b'"type":"finished"' in payload:
-            found = _USAGE.search(payload)
+            found = USAGE.search(payload)
             self._tally.tokens += int(found[1]) if found else 0
             self._tally.finished += 1
         elif b'"type":"error"' in payload:

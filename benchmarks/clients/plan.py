@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
+# What an engine counted, in an answer of any surface.
+USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 _REPEATED_PROMPTS = 10
 PROMPT = "Tell me, in as many words as you like, how a river finds its way to the sea."
 
@@ -46,6 +49,17 @@ class Plan:
         repeats = number * 100 // self.count < self.repeated * 100
         head = f"[again {number % _REPEATED_PROMPTS}] " if repeats else f"[{stream}.{turn}] "
         return (head + PROMPT * (self.prompt_bytes // len(PROMPT) + 1))[: max(self.prompt_bytes, len(head) + 8)]
+
+    def open_frame(self, name: str, stream: int, turn: int) -> dict[str, Any]:
+        """The same as `open` of the JSON subprotocol, under the id `name`."""
+        return {
+            "type": "open",
+            "id": name,
+            "model": self.model,
+            "messages": [{"role": "user", "content": self.prompt(stream, turn)}],
+            "params": {"max_tokens": self.tokens},
+            "durability": self.durability,
+        }
 
     @property
     def count(self) -> int:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from benchmarks.clients.plan import now
+from benchmarks.clients.websocket import masked
 
 _decode = msgspec.json.Decoder().decode
 _DATA = re.compile(rb"^data: (\{.*\})$", re.MULTILINE)
@@ -160,7 +161,7 @@ class Socket(_Holding):
     @staticmethod
     def frames(*commands: dict[str, Any]) -> bytes:
         """The frames of these commands."""
-        return b"".join(_masked(1, json.dumps(command).encode()) for command in commands)
+        return b"".join(masked(1, json.dumps(command).encode()) for command in commands)
 
     def parse(self, data: bytes, at: float) -> None:
         buffer = self._buffer + data
@@ -191,7 +192,7 @@ class Socket(_Holding):
 
     def _frame(self, opcode: int, payload: bytes, at: float) -> None:
         if opcode == 9:
-            self.transport.write(_masked(10, payload))
+            self.transport.write(masked(10, payload))
         elif opcode == 1:
             frame = _decode(payload)
             if frame["type"] == "hello":
@@ -243,15 +244,3 @@ async def connect(url: str, number: int, make: Callable[[str, int], P]) -> list[
         for protocol in made:
             await protocol.open
     return made
-
-
-def _masked(opcode: int, payload: bytes) -> bytes:
-    """A client's frame. A mask of zeros is a valid mask and leaves the payload as it is."""
-    size = len(payload)
-    if size < 126:
-        head = bytes((0x80 | opcode, 0x80 | size))
-    elif size < 65536:
-        head = bytes((0x80 | opcode, 0x80 | 126)) + size.to_bytes(2, "big")
-    else:
-        head = bytes((0x80 | opcode, 0x80 | 127)) + size.to_bytes(8, "big")
-    return head + bytes(4) + payload

@@ -6,13 +6,10 @@ import asyncio
 import base64
 import json
 import os
-import re
 from typing import cast
 from urllib.parse import urlsplit
 
-from benchmarks.clients.plan import Plan, Record, Tally, now
-
-_USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
+from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now
 
 
 class Frames(asyncio.Protocol):
@@ -80,15 +77,7 @@ class Frames(asyncio.Protocol):
 
     def send(self, opcode: int, payload: bytes) -> None:
         """One frame."""
-        size = len(payload)
-        if size < 126:
-            head = bytes((0x80 | opcode, 0x80 | size))
-        elif size < 65536:
-            head = bytes((0x80 | opcode, 0x80 | 126)) + size.to_bytes(2, "big")
-        else:
-            head = bytes((0x80 | opcode, 0x80 | 127)) + size.to_bytes(8, "big")
-        # A mask of zeros is a valid mask and leaves the payload as it is.
-        self._transport.write(head + bytes(4) + payload)
+        self._transport.write(masked(opcode, payload))
 
     def close(self) -> None:
         """Ends the connection."""
@@ -115,21 +104,13 @@ class _Socket(Frames):
     def open(self) -> None:
         self._record = Record(now())
         self._tally.records.append(self._record)
-        frame = {
-            "type": "open",
-            "id": f"t{self._turn}",
-            "model": self._plan.model,
-            "messages": [{"role": "user", "content": self._plan.prompt(self._stream, self._turn)}],
-            "params": {"max_tokens": self._plan.tokens},
-            "durability": self._plan.durability,
-        }
-        self.send(1, json.dumps(frame).encode())
+        self.send(1, json.dumps(self._plan.open_frame(f"t{self._turn}", self._stream, self._turn)).encode())
 
     def text(self, payload: bytes) -> None:
         if b'"type":"token"' in payload:
             self._record.token(now())
         elif b'"type":"finished"' in payload:
-            found = _USAGE.search(payload)
+            found = USAGE.search(payload)
             self._tally.tokens += int(found[1]) if found else 0
             self._tally.finished += 1
             self._turn += 1
@@ -147,6 +128,18 @@ class _Socket(Frames):
             self._tally.error(error)
         self._done.set_result(None)
         self.close()
+
+
+def masked(opcode: int, payload: bytes) -> bytes:
+    """A client's frame. A mask of zeros is a valid mask and leaves the payload as it is."""
+    size = len(payload)
+    if size < 126:
+        head = bytes((0x80 | opcode, 0x80 | size))
+    elif size < 65536:
+        head = bytes((0x80 | opcode, 0x80 | 126)) + size.to_bytes(2, "big")
+    else:
+        head = bytes((0x80 | opcode, 0x80 | 127)) + size.to_bytes(8, "big")
+    return head + bytes(4) + payload
 
 
 async def run(plan: Plan, tally: Tally) -> None:

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accounting import machine
+from benchmarks.environment import environment
 from benchmarks.peers.cases import CASES, Case
-from benchmarks.peers.environments import PACKAGES, environment
 from benchmarks.peers.measure import cancels, engine, measure
 from benchmarks.peers.report import markdown, plots, summary
 from benchmarks.peers.systems import System
@@ -29,6 +29,12 @@ from benchmarks.peers.systems import System
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results"
 _OURS = System("streamway", 10_000)
+# Name of the peer to what pip is asked for.
+_PACKAGES = {
+    "vllm-router": "vllm-router==0.1.17",
+    "sglang-router": "sglang-router==0.3.2",
+    "litellm": "litellm[proxy]==1.108",
+}
 _NAIVE = System("naive gateway", 10_000)
 # LiteLLM's proxy takes 1.1 ms of CPU a token, so that a hundred streams of 20 tokens/s are more than a core.
 _MOST_STREAMS = {"litellm": 100}
@@ -42,7 +48,12 @@ def systems(names: list[str]) -> list[System]:
             found.append(_OURS)
         elif name == _NAIVE.name:
             found.append(_NAIVE)
-        elif python := environment(_ROOT / ".build" / "peers", name):
+        else:
+            try:
+                python = environment(_ROOT / ".build" / "peers" / name, (_PACKAGES[name],))
+            except subprocess.SubprocessError as problem:
+                print(f"{name} is left out, since it does not install here: {problem}", file=sys.stderr, flush=True)
+                continue
             found.append(System(name, _MOST_STREAMS.get(name, 10_000), python))
     return found
 
@@ -89,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    everyone = [_OURS.name, *PACKAGES, _NAIVE.name]
+    everyone = [_OURS.name, *_PACKAGES, _NAIVE.name]
     parser.add_argument("--systems", nargs="+", choices=everyone, default=everyone)
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="by name; default: all")
     parser.add_argument("--rounds", type=int, default=3)
@@ -100,8 +111,8 @@ def main() -> None:
     report = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python -m benchmarks.peers", *sys.argv[1:]]),
-        "machine": {"cpus": os.cpu_count(), "processor": _processor(), "python": platform.python_version()},
-        "versions": {system.name: PACKAGES.get(system.name, "this checkout") for system in found},
+        "machine": machine(),
+        "versions": {system.name: _PACKAGES.get(system.name, "this checkout") for system in found},
         "left_out": [name for name in options.systems if name not in {system.name for system in found}],
         "rounds": options.rounds,
         "samples": run(cases, found, options.rounds),
@@ -112,13 +123,6 @@ def main() -> None:
     (_RESULTS / f"{options.name}.md").write_text(table, encoding="utf-8")
     plots(report, _RESULTS / f"{options.name}.png")
     print("\n" + table)
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":
