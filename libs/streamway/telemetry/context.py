@@ -6,19 +6,21 @@ import os
 import random
 import re
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
 _LOW: Final = 2**64 - 1
+# Flags whose last digit is one of these have the bit "sampled".
+_ODD: Final = "13579bdf"
 # They need be rare, not secret, and several are made for each generation.
 _bits: Final = random.Random(int.from_bytes(os.urandom(16))).getrandbits  # noqa: S311
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, frozen=True, gc=False):
     """What is true of one request on every hop.
 
     `trace_id` is 32 hex digits and lives from request to response; `span_id` (16 digits) is the current hop's; `sampled`
@@ -46,7 +48,7 @@ class RequestContext:
 
     def hop(self) -> RequestContext:
         """What this hop does as a part of it: the same trace, a new span inside this one."""
-        return replace(self, span_id=_span_id(), parent=self.span_id)
+        return msgspec.structs.replace(self, span_id=_span_id(), parent=self.span_id)
 
 
 current: ContextVar[RequestContext | None] = ContextVar("streamway_request", default=None)
@@ -67,13 +69,14 @@ def begin(
     that begin here, 0 … 1, to be recorded, decided by the id as OpenTelemetry's sampler does; the sender's says so itself.
     """
     match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
-    parent = ""
-    if match and match[1] != _NO_TRACE and match[2] != _NO_SPAN:
-        trace_id, parent, recorded = match[1], match[2], bool(int(match[3], 16) & 1)
-    else:
-        bits = _bits(128) or 1
-        trace_id, recorded = f"{bits:032x}", bits & _LOW < sampled * 2**64
-    return RequestContext(trace_id, span or _span_id(), recorded, generation, model, tenant, parent)
+    if match:
+        trace_id, parent, flags = match.groups()
+        if trace_id != _NO_TRACE and parent != _NO_SPAN:
+            recorded = flags[1] in _ODD
+            return RequestContext(trace_id, span or _span_id(), recorded, generation, model, tenant, parent)
+    bits = _bits(128) or 1
+    recorded = bits & _LOW < sampled * 2**64
+    return RequestContext(f"{bits:032x}", span or _span_id(), recorded, generation, model, tenant)
 
 
 def _span_id() -> str:
@@ -83,4 +86,4 @@ def _span_id() -> str:
 def recorded(traceparent: str) -> bool:
     """Whether the trace of a sender is one that is recorded."""
     match = _TRACEPARENT.fullmatch(traceparent)
-    return match is not None and bool(int(match[3], 16) & 1)
+    return match is not None and match[3][1] in _ODD

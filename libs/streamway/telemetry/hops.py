@@ -5,7 +5,8 @@
     hop.tell({…})                    # what has become known of it
     hop.end("finished")              # "finished", "cancelled", "left", … or the reason of an error; once, later ones are ignored
 
-Nothing here is called for each token. Without a tracer, and for what is not sampled, a hop costs a row in the table.
+Nothing here is called for each token. Without a tracer, and for what is not sampled, a hop is what it was told, kept as it came:
+rows are made of it when somebody asks.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ ENDS: Final = frozenset({"finished", "cancelled", "left", "taken", "moved", "han
 # Upper bounds in seconds of the ages that are told apart, and their labels.
 AGES: Final = ((1.0, "1s"), (10.0, "10s"), (60.0, "1m"), (300.0, "5m"), (1800.0, "30m"), (float("inf"), "older"))
 _MOST_MARKS: Final = 32
+_MOST_TOLD: Final = 32
 
 
 class Hop:
     """One thing that this process did for one generation. `began` and the times of `marks` are seconds since the Unix epoch."""
 
     __slots__ = (
-        "__weakref__",
         "_hops",
         "_recorded",
+        "_told",
         "began",
         "context",
         "counted",
         "ended",
-        "facts",
         "generation",
         "marks",
         "name",
@@ -60,12 +61,17 @@ class Hop:
         self.name = name
         self.context = context
         self.generation = generation
-        self.facts: dict[str, Any] = {**facts}
+        self._told: list[Facts] = [facts]
         self.counted = counted
         self.began = hops.unix()
         self.ended = 0.0
         self.outcome = ""
         self.marks: list[tuple[str, float]] = []
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it was told until now."""
+        return {name: value for facts in self._told for name, value in facts.items()}
 
     @property
     def exemplar(self) -> dict[str, str] | None:
@@ -81,10 +87,12 @@ class Hop:
             self._recorded.mark(name)
 
     def tell(self, facts: Facts) -> None:
-        """Values as in spans: no texts of people."""
+        """Values as in spans: no texts of people. `facts` is kept, so it is not changed afterwards."""
         if self.outcome:
             return
-        self.facts.update(facts)
+        if len(self._told) >= _MOST_TOLD:
+            self._told = [self.facts]
+        self._told.append(facts)
         if self._recorded is not None:
             self._recorded.tell(facts)
 
@@ -148,9 +156,7 @@ class Hops:
         self.ratio = ratio if tracer is not None else 0.0
         self.unix = unix
         self._tracer = tracer
-        self._most = most
-        self._rows: deque[Hop] = deque()
-        self._by_generation: dict[str, list[Hop]] = {}
+        self._rows: deque[Hop] = deque(maxlen=most)
         self._live: set[Hop] = set()
 
     def __len__(self) -> int:
@@ -184,12 +190,12 @@ class Hops:
             recorded = self._tracer.span(name, context, kind, told, links)
         hop = Hop(self, name, context, generation, facts or {}, recorded, counted=counted)
         self._live.add(hop)
-        self._keep(hop)
+        self._rows.append(hop)
         return hop
 
     def of(self, generation: str) -> list[Hop]:
-        """What is kept of a generation, oldest first."""
-        return list(self._by_generation.get(generation, ()))
+        """What is kept of a generation, oldest first. Looks at all rows: people ask, and they are few."""
+        return [hop for hop in self._rows if hop.generation == generation]
 
     def newest(self, most: int) -> Iterator[Hop]:
         """The newest ones, newest first."""
@@ -216,15 +222,3 @@ class Hops:
         """The process ends: so does everything here."""
         for hop in list(self._live):
             hop.end("stopped")
-
-    def _keep(self, hop: Hop) -> None:
-        if not self._most:
-            return
-        while len(self._rows) >= self._most:
-            oldest = self._rows.popleft()
-            kept = self._by_generation[oldest.generation]
-            kept.remove(oldest)
-            if not kept:
-                del self._by_generation[oldest.generation]
-        self._rows.append(hop)
-        self._by_generation.setdefault(hop.generation, []).append(hop)

@@ -89,6 +89,17 @@ def test_the_table_keeps_the_newest_and_forgets_whole_generations() -> None:
     assert len(Hops("edge", most=0).of("g")) == 0
 
 
+def test_what_a_hop_is_told_often_is_kept_once_for_each_name() -> None:
+    hop = Hops("edge").begin("one", begin(), "g", facts={"first": 1, "number": -1})
+    for number in range(1000):
+        hop.tell({"number": number})
+    assert hop.row()["facts"] == {"first": 1, "number": 999}
+    assert len(hop._told) < 40
+    hop.end("finished")
+    hop.tell({"number": 0})
+    assert hop.facts["number"] == 999
+
+
 def test_in_flight_by_age_counts_what_is_counted_and_has_not_ended() -> None:
     time = Time()
     hops, registry = Hops("edge", unix=time), CollectorRegistry()
