@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 import structlog
+from msgspec.structs import replace
 
 from services.inference_adapter.core import hop_facts
 from services.inference_adapter.core.continuation import choices_of
