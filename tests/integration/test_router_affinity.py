@@ -154,6 +154,28 @@ async def test_e3_while_reports_are_frozen_two_hundred_requests_spread_within_th
         await stream.close()
 
 
+@pytest.mark.parametrize("said", ["-1e300", "0", "inf", "1e300", "nan", "much"])
+async def test_a_worker_that_lies_about_its_load_neither_gets_everything_nor_stops_the_router(
+    valkey: Redis, valkey_server: ValkeyServer, said: str
+) -> None:
+    """It says that it is idle while it is not, that it is drowned while it is idle, or nothing that means anything."""
+    async with mesh(valkey, valkey_server.url, workers=2, worker_fields={"slots": "64"}, queue_limit=1000) as made:
+        liar = made.workers[0]
+        liar.fields["load_tokens"] = said
+        stream, asked = made.connect(), Counter[str]()
+        for number in range(40):
+            if number % 10 == 0:
+                await made.renew()
+                await made.look()
+            event = await stream.first(await stream.open(ask("x" * 400, session=f"s{number}")))
+            assert event.HasField("accepted"), event
+            asked[event.accepted.worker] += 1
+        # Believed or not, it gets no more than the bound and one; the honest one is there for the rest.
+        assert asked["w0"] <= 1.25 * 40 / 2 + 1
+        assert asked["w0"] + asked["w1"] == 40
+        await stream.close()
+
+
 async def test_a_new_worker_is_told_of_the_sessions_that_will_come_to_it(
     valkey: Redis, valkey_server: ValkeyServer
 ) -> None:
