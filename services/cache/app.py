@@ -38,6 +38,7 @@ from services.cache.settings import CacheSettings
 from streamway.auth import watch_tenancy
 from streamway.config import SharedSettings
 from streamway.memory import MemoryWatch, Yielding
+from streamway.models.watching import ModelsWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import SystemClock
 from streamway.runtime.ids import new_secret_id
@@ -65,6 +66,7 @@ class CacheApp:
         self._encoder = make_encoder(settings)
         registry = self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, registry)
+        self._models = ModelsWatch(shared, registry)
         # Jitter needs no secret randomness; entry ids do.
         entries = Entries(
             *(settings.limit_bytes, settings.tenant_limit_bytes, random.random, new_secret_id),
@@ -78,7 +80,13 @@ class CacheApp:
         room = Yielding(settings.limit_bytes)
         self._memory.follow(lambda: self._cache.bound(room.look(self._memory.pressed)))
         self._telemetry = Telemetry("cache", settings.node, shared, registry)
-        self._books = Books(settings.prices, settings.pay_terms, self._cache.peek, enforced=settings.semantic_must_pay)
+        self._books = Books(
+            settings.prices,
+            settings.pay_terms,
+            self._cache.peek,
+            lambda: self._models.routing.prices,
+            enforced=settings.semantic_must_pay,
+        )
         self._answers = Answers(
             self._cache,
             self._scope,
@@ -131,6 +139,7 @@ class CacheApp:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep(), name="sweep")
             group.create_task(self._tenants.run(), name="tenants")
+            group.create_task(self._models.run(), name="models")
             group.create_task(self._memory.run(), name="memory")
             group.create_task(self._telemetry.run(), name="process")
             if self._stored is not None:

@@ -14,6 +14,7 @@ from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.switch import Terms
 from services.cache.core.vetoes.chain import Chain
 from streamway.config import FilledText, ServiceSettings
+from streamway.models.prices import Price
 
 
 class CacheSettings(ServiceSettings):
@@ -170,10 +171,15 @@ class CacheSettings(ServiceSettings):
         " again.",
     )
     price_prompt: float = Field(
-        default=0.05, ge=0, description="Money that a million prompt tokens cost, in any currency: for the ledger."
+        default=0.05,
+        ge=0,
+        description="Money that a million prompt tokens cost, in any currency: for the ledger, of models without a price in"
+        " `models.prices`.",
     )
     price_completion: float = Field(
-        default=0.20, ge=0, description="Money that a million tokens of an answer cost: for the ledger."
+        default=0.20,
+        ge=0,
+        description="Money that a million tokens of an answer cost: for the ledger, of models without a price of their own.",
     )
     price_second: float = Field(
         default=0.00002, ge=0, description="Money that a second of the encoder's computer costs: for the ledger."
@@ -218,7 +224,8 @@ class CacheSettings(ServiceSettings):
     @property
     def prices(self) -> Prices:
         """For the ledger."""
-        return Prices(self.price_prompt, self.price_completion, self.price_second, self.semantic_wrong_cost)
+        tokens = Price(self.price_prompt, self.price_completion, self.price_prompt)
+        return Prices(tokens, self.price_second, self.semantic_wrong_cost)
 
     @property
     def pay_terms(self) -> Terms:

@@ -45,6 +45,7 @@ from services.inference_adapter.io.peers import Peers
 from services.inference_adapter.io.registration import Registration
 from services.inference_adapter.io.retries import Retries
 from services.inference_adapter.io.routers import Routers
+from services.inference_adapter.io.till import Till
 from services.inference_adapter.io.token_check import TokenCheck
 from services.inference_adapter.io.worker import Worker
 from services.inference_adapter.io.workplace import Workplace
@@ -58,6 +59,7 @@ from streamway.lanes import LaneReader, own_lanes, pool_lanes
 from streamway.memory import MemoryWatch, Yielding
 from streamway.memory.gpu import GPUMemory
 from streamway.models.abilities import to_words
+from streamway.models.watching import ModelsWatch
 from streamway.rpc import MeshServer, MountedService
 from streamway.runtime.clock import Clock, SystemClock
 from streamway.runtime.cpu import CpuMeter
@@ -94,6 +96,7 @@ class Adapter:
         self._draining = False
         self._registry = CollectorRegistry()
         self._tenants = watch_tenancy(settings.host, shared, self._registry)
+        self._prices = ModelsWatch(shared, self._registry)
         self._memory = MemoryWatch(settings.memory_watermark, self._registry)
         self._floor = FloorWatch(settings.answer_floor())
         self._bound = BoundWatch(settings.memory_drain, self._clock.monotonic())
@@ -247,6 +250,7 @@ class Adapter:
             self._doubt,
             self._turns,
             self._telemetry.hops,
+            Till(self._prices, metrics),
         )
         window = window_of(settings, concurrency.limit)
         lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
@@ -459,6 +463,7 @@ class Adapter:
             group.create_task(self._retries.run(), name="retries")
             group.create_task(self._tick(), name="tick")
             group.create_task(self._tenants.run(), name="tenants")
+            group.create_task(self._prices.run(), name="prices")
             group.create_task(self._memory.run(), name="memory")
             group.create_task(self._telemetry.run(), name="process")
 

@@ -26,6 +26,12 @@ class AdapterMetrics:
         self.engine_errors = Counter(
             "streamway_engine_errors", "Engine calls that failed, by reason.", ["reason"], registry=registry
         )
+        self.cost = Counter(
+            "streamway_cost",
+            "What answers have cost, in the operator's money: of models with a price, by the tenant's tier.",
+            ["model", "tier"],
+            registry=registry,
+        )
         self.cancels = Counter(
             "streamway_cancels",
             "Generations ended before their time, by stage and reason.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support.mesh import EngineServer, MeshProcesses
 
 # How long the shared engine mesh lets a generation run on for a reader that may come back.
 GRACE_S = 1.0
+# Of a million tokens on the shared mesh.
+PRICE = {"input": 1000, "output": 4000, "cached": 500}
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +30,12 @@ async def close_raw_requests() -> AsyncIterator[None]:
 
 @pytest.fixture(scope="session")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
-    """Two workers with the simulated engine inside, two edge processes on one port."""
-    processes = MeshProcesses(tmp_path_factory.mktemp("mesh"), arguments=("--workers", "2", "--edges", "2"))
+    """Two workers with the simulated engine inside, two edge processes on one port. The model has a price."""
+    folder = tmp_path_factory.mktemp("mesh")
+    config = folder / "streamway.yaml"
+    config.write_text(json.dumps({"models": {"prices": {"simulated": PRICE}}}), encoding="utf-8")
+    environment = {"STREAMWAY_CONFIG": str(config)}
+    processes = MeshProcesses(folder, arguments=("--workers", "2", "--edges", "2"), environment=environment)
     yield processes
     processes.close()
 

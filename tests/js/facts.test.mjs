@@ -35,6 +35,11 @@ test("an answer from the cache says what it comes from and what it saved", () =>
   assert.deepEqual([facts.cache, facts.entry, facts.saved, facts.savedMoney], ["semantic", "e", 9, 0.5]);
 });
 
+test("what an answer cost is kept as it was told, and nothing where it was not", () => {
+  const ended = (usage) => answered({ type: "finished", finish_reason: "stop", usage }).facts.cost;
+  assert.deepEqual([ended({ cost: 0.25 }), ended({ cost: 0, from_cache: true }), ended({}), ended(undefined)], [0.25, 0, undefined, undefined]);
+});
+
 test("a cancel is a stop, anything else a failure with its reason", () => {
   assert.equal(answered({ type: "error", reason: "cancelled", message: "" }).state, "stopped");
   const failed = answered({ type: "error", reason: "worker_lost", message: "gone" });

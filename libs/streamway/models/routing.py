@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamway.models.prices import Price
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -29,11 +31,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ModelRouting:
-    """All names of one moment. An alias never names an alias, a choice only models."""
+    """All names of one moment, and what models cost. An alias never names an alias, a choice only models."""
 
     aliases: Mapping[str, str] = field(default_factory=dict)
     fallbacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:

@@ -6,6 +6,8 @@ models:
     qwen3: [smollm2]
   choices:
     assistant: {large: qwen3, small: smollm2, first_token_ms: 2000, kv_used: 0.9, return_below: 0.7, hold_s: 10}
+  prices:
+    qwen3: {input: 0.10, output: 0.40, cached: 0.025}
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from streamway.models.prices import Price
 from streamway.models.routing import Choice, ModelRouting
 
 _MOST_NAMES: Final = 1_000
@@ -46,6 +49,21 @@ class ChoiceRow(_Row):
     hold_s: Annotated[float, Field(ge=0, le=3_600)] = _DEFAULT.hold_s
 
 
+Money: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class PriceRow(_Row):
+    """See `Price`. Without `cached` those tokens cost what others of the prompt do."""
+
+    input: Money
+    output: Money
+    cached: Money | None = None
+
+    def price(self) -> Price:
+        """As a value."""
+        return Price(self.input, self.output, self.input if self.cached is None else self.cached)
+
+
 class ModelsRows(_Row):
     """The whole section."""
 
@@ -55,6 +73,7 @@ class ModelsRows(_Row):
         Field(max_length=_MOST_NAMES),
     ] = {}
     choices: Annotated[dict[Name, ChoiceRow], Field(max_length=_MOST_NAMES)] = {}
+    prices: Annotated[dict[Name, PriceRow], Field(max_length=_MOST_NAMES)] = {}
 
 
 def routing_of(content: Any) -> ModelRouting:
@@ -73,6 +92,7 @@ def routing_of(content: Any) -> ModelRouting:
         dict(rows.aliases),
         {name: tuple(others) for name, others in rows.fallbacks.items()},
         {name: Choice(**row.model_dump()) for name, row in rows.choices.items()},
+        {name: row.price() for name, row in rows.prices.items()},
     )
 
 
@@ -96,3 +116,5 @@ def _models_named(rows: ModelsRows) -> Iterator[tuple[str, str]]:
     for name, others in rows.fallbacks.items():
         for one in others:
             yield f"fallbacks.{name}", one
+    for name in rows.prices:
+        yield f"prices.{name}", name

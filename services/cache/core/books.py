@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from services.cache.core.savings import Account, Amount, Credit, Debit, Prices
 from services.cache.core.semantic.history import History
 from services.cache.core.semantic.switch import Switch, Terms
+from streamway.models.prices import Price
 from streamway.runtime.recent import Recent
 from streamway.v1 import cache_pb2
 
@@ -33,7 +34,8 @@ class TenantBook:
 class Books:
     """Postings go to the tenant's account and to the sum of all.
 
-    `answer_of` gives an entry's answer; None for one that has gone.
+    `answer_of` gives an entry's answer; None for one that has gone. `prices_of_models` are those that count now; any other model
+    is priced by `prices`.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class Books:
         prices: Prices,
         terms: Terms,
         answer_of: Callable[[str, str], cache_pb2.CachedAnswer | None],
+        prices_of_models: Callable[[], Mapping[str, Price]] = dict,
         *,
         enforced: bool = True,
     ) -> None:
         self.prices = prices
         self._answer_of = answer_of
+        self._prices_of_models = prices_of_models
         self.total = Account()
         self._terms = terms
         self._enforced = enforced
@@ -99,8 +103,8 @@ class Books:
         """What an engine would do for it. Its time is that of its last event, where offsets were kept with them."""
         usage = answer.usage
         seconds = answer.events[-1].offset_ms / 1000 if answer.events else 0.0
-        money = self.prices.of_tokens(usage.prompt_tokens, usage.completion_tokens)
-        return Amount(usage.prompt_tokens + usage.completion_tokens, money, seconds)
+        price = self._prices_of_models().get(answer.model, self.prices.tokens)
+        return Amount(usage.prompt_tokens + usage.completion_tokens, price.of(usage), seconds)
 
     def _credit(self, tenant: str, level: Credit, amount: Amount) -> None:
         self.of(tenant).account.credit(level, amount)

@@ -14,25 +14,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from streamway.models.prices import Price
+
 Credit = Literal["exact", "folded", "semantic"]
 Debit = Literal["embedding", "verifying", "audits", "wrong"]
 CREDITS: Final[tuple[Credit, ...]] = ("exact", "folded", "semantic")
 DEBITS: Final[tuple[Debit, ...]] = ("embedding", "verifying", "audits", "wrong")
-_MILLION: Final = 1_000_000
+_SMALL_MODEL: Final = Price(0.05, 0.20, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """In money of the operator's choice. Tokens by the million; a second of the encoder's or the verifier's computer."""
+    """In money of the operator's choice: tokens of models without a price of their own; a second of the encoder's or the
+    verifier's computer."""
 
-    prompt: float = 0.05
-    completion: float = 0.20
+    tokens: Price = _SMALL_MODEL
     second: float = 0.00002
     wrong_factor: float = 5.0
-
-    def of_tokens(self, prompt: int, completion: int) -> float:
-        """What an engine's call costs."""
-        return (prompt * self.prompt + completion * self.completion) / _MILLION
 
 
 @dataclass(frozen=True, slots=True)

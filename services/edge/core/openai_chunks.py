@@ -29,13 +29,14 @@ def completion_id(generation: str) -> str:
 
 
 def usage_of(usage: common_pb2.Usage) -> dict[str, Any]:
-    """Usage as OpenAI's clients read it."""
+    """Usage as OpenAI's clients read it; `cost` beside it where the model has a price."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_prompt_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        **({"cost": usage.cost} if usage.HasField("cost") else {}),
     }
 
 

@@ -238,6 +238,7 @@ def _usage(usage: common_pb2.Usage) -> dict[str, Any]:
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        **({"cost": usage.cost} if usage.HasField("cost") else {}),
     }
 
 

@@ -258,7 +258,7 @@ class GenerationJson:
         """The generation ended well."""
         finished = event.finished
         usage = finished.usage
-        counted = {
+        counted: dict[str, int | float] = {
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
             "cached_prompt_tokens": usage.cached_prompt_tokens,
@@ -267,6 +267,8 @@ class GenerationJson:
         }
         if usage.estimated:
             counted["estimated"] = True
+        if usage.HasField("cost"):
+            counted["cost"] = usage.cost
         return json_object(
             type="finished",
             id=self._id,

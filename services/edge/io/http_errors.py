@@ -67,11 +67,14 @@ def error_response(problem: StreamwayError, id_: str) -> web.Response:
 
 
 def answer_response(answer: Mapping[str, Any]) -> web.Response:
-    """A whole answer: 200, or 206 and a header where the mesh has cut it."""
+    """A whole answer: 200, or 206 and a header where the mesh has cut it; in another header what it cost, where that is known."""
     why = answer.get("streamway", {}).get("truncated", "")
     response = json_response(answer, 206 if why else 200)
     if why:
         response.headers["x-streamway-truncated"] = why
+    cost = (answer.get("usage") or {}).get("cost")
+    if cost is not None:
+        response.headers["x-streamway-cost"] = f"{cost:.8f}"
     return response
 
 

@@ -33,6 +33,7 @@ export function take(turn, event, clock) {
       Object.assign(facts, { finish: event.finish_reason, truncated: event.truncated });
       if (event.usage?.completion_tokens) facts.tokens = event.usage.completion_tokens;
       if (event.usage?.from_cache) facts.rate = 0;
+      facts.cost = event.usage?.cost;
       return "";
     case "error":
       turn.state = event.reason === "cancelled" ? "stopped" : "failed";
@@ -88,6 +89,8 @@ export function shownFacts({ facts, state }, traceUrl) {
   if (facts.cache && facts.cache !== "off") add("cache", facts.cache);
   if (facts.saved) add("saved", say("fact.length.value", { tokens: number(facts.saved) }));
   if (facts.savedMoney) add("money", number(facts.savedMoney, 6));
+  // Where the model has no price nothing is known; an answer from the cache costs nothing, and that is known.
+  if (facts.cost !== undefined && facts.cost !== null) add("cost", number(facts.cost, 6));
   if (facts.trace && traceUrl) add("trace", traceLink(facts.trace, traceUrl));
   if (facts.truncated === "memory") add("end", say("end.memory"), "end.memory.title");
   else if (facts.finish === "length") add("end", say("end.length"), "end.length.title");

@@ -113,6 +113,8 @@ export const TEXTS = {
   "fact.saved.title": ["Tokens that no engine had to make", "引擎无需生成的词元数"],
   "fact.money": ["cost saved", "节省费用"],
   "fact.money.title": ["By the prices that the cache was given", "按缓存所设价格计算"],
+  "fact.cost": ["cost", "费用"],
+  "fact.cost.title": ["What its tokens cost at the price of its model", "按该模型价格计算的词元费用"],
   "fact.trace": ["trace", "追踪"],
   "fact.trace.value": ["open", "打开"],
   "fact.trace.title": ["This answer's way through the mesh", "此回答在网格中的路径"],

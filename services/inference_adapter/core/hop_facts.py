@@ -43,7 +43,7 @@ def of_call(request: common_pb2.GenerationRequest, info: EngineInfo, *, continue
 
 def of_end(usage: common_pb2.Usage | None, finish_reason: str) -> Facts:
     """When the engine has said all."""
-    found: dict[str, str | int | tuple[str, ...]] = {"gen_ai.response.finish_reasons": (finish_reason,)}
+    found: dict[str, str | int | float | tuple[str, ...]] = {"gen_ai.response.finish_reasons": (finish_reason,)}
     if usage is not None:
         found |= {
             "gen_ai.usage.input_tokens": usage.prompt_tokens,
@@ -51,4 +51,6 @@ def of_end(usage: common_pb2.Usage | None, finish_reason: str) -> Facts:
             "gen_ai.usage.cache_read.input_tokens": usage.cached_prompt_tokens,
             "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
         }
+        if usage.HasField("cost"):
+            found["streamway.cost"] = usage.cost
     return found

@@ -304,6 +304,7 @@ class Generation:
         self._note_pace(usage)
         if usage is not None:
             self.used_tokens = usage.prompt_tokens - usage.cached_prompt_tokens + usage.completion_tokens
+            self._place.till.take(self.request, usage)
         self._numbering.finished(usage)
         self._outcome = "finished"
         if self._call_hop is not None:

@@ -12,6 +12,7 @@ from services.inference_adapter.core.silence import SilenceLimits
 from services.inference_adapter.interfaces import Backend, Turns
 from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.io.retries import Retries
+from services.inference_adapter.io.till import Till
 from services.inference_adapter.metrics import AdapterMetrics
 from streamway.runtime.clock import Clock
 from streamway.telemetry.hops import Hops
@@ -41,3 +42,4 @@ class Workplace:
     doubt: Callable[[], None]
     turns: Turns
     hops: Hops
+    till: Till

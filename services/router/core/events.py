@@ -109,5 +109,7 @@ def _pieces(generation: str, answer: cache_pb2.CachedAnswer, position: int) -> l
         events.append(event)
     finished = common_pb2.Finished(finish_reason=answer.finish_reason, usage=answer.usage)
     finished.usage.from_cache = True
+    if finished.usage.HasField("cost"):
+        finished.usage.cost = 0.0
     events.append(common_pb2.Event(generation=generation, position=position + 1, finished=finished))
     return events

@@ -125,6 +125,8 @@ class _Timing:
             parts.append(answer.worker)
         if answer.cache in ("exact", "semantic"):
             parts.append("from the cache")
+        if answer.cost is not None:
+            parts.append(f"cost {answer.cost:.6f}")
         return " · ".join(parts)
 
 

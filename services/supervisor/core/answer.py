@@ -23,6 +23,8 @@ class Answer:
     units: int = 0
     worker: str = ""
     cache: str = ""
+    # What it cost, where its model has a price.
+    cost: float | None = None
     over: bool = False
     # Why it ended, as the engine said: "stop", "length" …
     finish: str = ""
@@ -62,10 +64,15 @@ class Answer:
             self.text += event.token.text
             return event.token.text
         elif kind == "finished":
-            self.over, self.finish = True, event.finished.finish_reason
+            self._finished(event.finished)
         elif kind == "error":
             raise from_status(event.error.status)
         return ""
+
+    def _finished(self, finished: common_pb2.Finished) -> None:
+        self.over, self.finish = True, finished.finish_reason
+        if finished.usage.HasField("cost"):
+            self.cost = finished.usage.cost
 
     def _resumed(self, resumed: common_pb2.Resumed) -> None:
         if resumed.behind:

@@ -9,9 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from streamway.config import SharedSettings
 from streamway.models import ModelRouting, load_models
+from streamway.models.prices import Price, price
 from streamway.models.rows import routing_of
 from streamway.models.watching import ModelsWatch
 from streamway.runtime.start import StartError
+from streamway.v1 import common_pb2
 
 GOOD = {
     "aliases": {"gpt": "big", "helper": "assistant"},
@@ -51,6 +53,12 @@ def test_of_a_choice_the_preferred_one_comes_first_then_the_other_then_fallbacks
         ({"choices": {"a": {"large": "x"}}}, "choices.a.small: "),
         ({"choices": {"a": {"large": "x", "small": "y", "kv_used": 2}}}, "choices.a.kv_used: "),
         ({"choices": {"a": {"large": "x", "small": "y", "hold_s": "long"}}}, "choices.a.hold_s: "),
+        ({"prices": {"a": {"input": 1}}}, "prices.a.output: "),
+        ({"prices": {"a": {"input": -1, "output": 1}}}, "prices.a.input: "),
+        ({"prices": {"a": {"input": 1, "output": float("nan")}}}, "prices.a.output: "),
+        ({"prices": {"a": {"input": 1, "output": float("inf")}}}, "prices.a.output: "),
+        ({"prices": {"a": {"input": "1", "output": 1}}}, "prices.a.input: "),
+        ({"prices": {"a": {"input": 1, "output": 1}}, "aliases": {"a": "b"}}, "prices.a: 'a' must be a model"),
         ([], ""),
     ],
 )
@@ -88,3 +96,16 @@ async def test_a_good_change_replaces_the_whole_and_a_bad_one_nothing(
         assert not await watch.look()
     refused = registry.get_sample_value("streamway_models_reloads_total", {"outcome": "refused"})
     assert refused == 1, "one problem is counted once"
+
+
+def test_usage_costs_its_fresh_its_cached_and_its_made_tokens_and_nothing_without_a_price() -> None:
+    prices = routing_of(
+        {"prices": {"big": {"input": 2, "output": 10, "cached": 0.5}, "tiny": {"input": 1, "output": 3}}}
+    ).prices
+    assert prices["tiny"] == Price(1, 3, 1)
+    usage = common_pb2.Usage(prompt_tokens=3_000_000, cached_prompt_tokens=1_000_000, completion_tokens=500_000)
+    assert price(usage, "small", prices) is None
+    assert not usage.HasField("cost")
+    assert price(usage, "big", prices) == usage.cost == 2 * 2 + 0.5 + 5
+    # An engine that counts more cached tokens than the prompt has gets nobody money back.
+    assert prices["big"].of(common_pb2.Usage(prompt_tokens=2, cached_prompt_tokens=9)) == pytest.approx(1e-6)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from services.cache.core.books import Books
 from services.cache.core.savings import CREDITS, DEBITS, Account, Amount, Prices
 from services.cache.core.semantic.switch import Terms
+from streamway.models.prices import Price
 from streamway.v1 import cache_pb2, common_pb2
 
-PRICES = Prices(prompt=1.0, completion=2.0, second=0.5, wrong_factor=5.0)
+PRICES = Prices(tokens=Price(1.0, 2.0, 1.0), second=0.5, wrong_factor=5.0)
 amounts = st.builds(Amount, st.integers(0, 10**6), st.integers(0, 1000).map(float), st.integers(0, 1000).map(float))
 
 
@@ -45,6 +46,13 @@ def test_the_balance_is_all_credits_without_all_debits(postings: list[tuple[str,
 
 def test_an_answer_is_worth_its_tokens_at_their_prices_and_the_time_it_took() -> None:
     assert books().worth(answer()) == Amount(1_500_000, 2.0, 1.5)
+
+
+def test_a_model_with_a_price_of_its_own_is_worth_that() -> None:
+    kept = Books(PRICES, Terms(), lambda *_: None, lambda: {"dear": Price(10.0, 20.0, 10.0)})
+    dear = answer()
+    dear.model = "dear"
+    assert (kept.worth(dear).money, kept.worth(answer()).money) == (20.0, 2.0)
 
 
 @pytest.mark.parametrize(
