@@ -1,10 +1,13 @@
 """What kept conversations take in a router's memory, and what a turn costs there, against plain strings in a real Valkey.
 
-`python -m benchmarks.contexts [SESSIONS] [BYTES]`: first what each codec saves by the length of a conversation and how long it
-takes, then SESSIONS conversations of BYTES in the mean (0.5 … 1.5 of it), each with one more turn: read, and written with the
-turn. 40 tenants; the sessions of each begin with the same system message of 2 kB. The text is the prose and the code of Python's
-language reference, as pydoc has it. Valkey gets the same conversations as plain strings over a unix socket, GET and SET of the
-whole, as a client of its own would keep them. Quote the ratios: machines differ.
+`python -m benchmarks.contexts [SESSIONS [BYTES [DICTIONARY …]]]`: without numbers first what each codec and each size of a
+dictionary saves by the length of a conversation, and how long it takes; then SESSIONS conversations of BYTES in the mean (0.5
+… 1.5 of it), each with one more turn: read, and written with the turn, without a dictionary and with one (or with those
+sizes). 40 tenants; the sessions of each begin with the same system message of 2 kB. The text is the prose and the code of
+Python's language reference, as pydoc has it. A dictionary is made of 64 conversations over every other topic of it, what is
+packed is over the topics between these: it has seen the kind of text and not the text. Valkey gets the same conversations as
+plain strings over a unix socket, GET and SET of the whole, as a client of its own would keep them. Quote the ratios: machines
+differ.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -25,6 +29,7 @@ from lz4.block import compress, decompress
 from redis import Redis
 
 from services.router.core import context_codec as codec
+from services.router.core.context_dictionary import LEARNED_FROM, trained
 from services.router.core.context_table import ContextTable, Name
 from tests.support.valkey_server import ValkeyServer
 
@@ -39,13 +44,13 @@ Packed = Callable[[bytes], bytes]
 
 
 class Prose:
-    """Conversations out of paragraphs, the same for one seed."""
+    """Conversations out of paragraphs, the same for one seed, of one half of the topics."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, half: int = 1) -> None:
         self._random = random.Random(seed)
         self._paragraphs = [
             paragraph
-            for name in sorted(topics)
+            for name in sorted(topics)[half::2]
             for paragraph in str(topics[name]).split("\n\n")
             if 60 < len(paragraph) < 1_500
         ]
@@ -80,14 +85,44 @@ def _hc(raw: bytes) -> bytes:
     return made
 
 
-def segments_of(opening: bytes, turns: bytes) -> list[bytes]:
+def segments_of(opening: bytes, turns: bytes, dictionary: bytes = b"") -> list[bytes]:
     """A conversation as turn after turn has made it: segments of 8 kB."""
-    made, before = [codec.pack(opening, opening=True)] if opening else [], opening
+    made, before = [codec.pack(opening, opening=True, dictionary=dictionary)] if opening else [], opening
     for at in range(0, len(turns), codec.OPEN_BYTES):
         piece = turns[at : at + codec.OPEN_BYTES]
-        made.append(codec.pack(piece, before))
+        made.append(codec.pack(piece, before, dictionary=dictionary))
         before += piece
     return made
+
+
+def dictionary_of(size_bytes: int) -> bytes:
+    """Of other topics."""
+    prose = Prose(7, half=0)
+    return trained([prose.turns(10_000) for _ in range(LEARNED_FROM)], size_bytes)
+
+
+def dictionaries() -> None:
+    """Saved % by the size of the dictionary, and what making it and packing with it take."""
+    print(
+        "\n| dictionary | made in s of CPU | "
+        + " | ".join(f"{size:,}" for size in SIZES)
+        + " | µs at 10,000: pack, unpack |"
+    )
+    print("|---|---|" + "---|" * len(SIZES) + "---|")
+    for kib in (0, 16, 32, 48, 64):
+        began = time.process_time()
+        made = dictionary_of(kib * 1024) if kib else b""
+        row = [f"{len(made):,}", f"{time.process_time() - began:.1f}"]
+        known, times = {codec.name_of(made): made}, ""
+        for size in SIZES:
+            prose = Prose(size)
+            whole = [prose.turns(size)[:size] for _ in range(_SAMPLES)]
+            kept, pack_us = _timed(partial(segments_of, b"", dictionary=made), whole)
+            texts, unpack_us = _timed(partial(codec.unpack, limit_bytes=_TOTAL_LIMIT, dictionaries=known), kept)
+            assert [b"".join(each) for each in texts] == whole
+            row.append(_saved(sum(map(len, whole)), sum(len(b"".join(each)) for each in kept)))
+            times = f"{pack_us:,.0f}, {unpack_us:,.0f}" if size == 10_000 else times
+        print("| " + " | ".join([*row, times]) + " |", flush=True)
 
 
 def codecs() -> None:
@@ -116,9 +151,11 @@ def codecs() -> None:
     assert decompress(_lz4(whole[0])) == whole[0]
 
 
-def table_and_valkey(sessions: int, mean_bytes: int) -> None:
+def table_and_valkey(sessions: int, mean_bytes: int, dictionary_bytes: int) -> None:
     """Bytes and time of both, one after the other, so that neither is in the other's way."""
     made = ContextTable(sessions, 1 << 40, lambda _: None, lambda _: None)
+    dictionary = dictionary_of(dictionary_bytes) if dictionary_bytes else b""
+    known = {codec.name_of(dictionary): dictionary}
     process, shape = psutil.Process(), random.Random(sessions)
     prose = Prose(1)
     pool = [prose.turns(mean_bytes * 3 // 2) for _ in range(200)]
@@ -136,20 +173,20 @@ def table_and_valkey(sessions: int, mean_bytes: int) -> None:
 
     before_rss, began = process.memory_info().rss, time.perf_counter()
     for number, name in enumerate(names):
-        made.put(name, "v0", segments_of(*conversation(number)), 0.0)
+        made.put(name, "v0", segments_of(*conversation(number), dictionary), 0.0)
     filled_s = time.perf_counter() - began
     began = time.perf_counter()
     for name in names:
         segments = made.get(name, 10.0) or []
-        texts = codec.unpack(segments, _TOTAL_LIMIT)
+        texts = codec.unpack(segments, _TOTAL_LIMIT, known)
         anew = len(segments) > 1 and len(texts[-1]) < codec.OPEN_BYTES
         front = b"".join(texts[:-1] if anew else texts)
-        segment = codec.pack((texts[-1] if anew else b"") + turn, front)
+        segment = codec.pack((texts[-1] if anew else b"") + turn, front, dictionary=dictionary)
         assert made.extend(name, "v0", "v1", segment, 10.0, anew=anew)
     turn_ms = (time.perf_counter() - began) * 1000 / sessions
     began = time.perf_counter()
     for name in names:
-        codec.unpack(made.get(name, 20.0) or [], _TOTAL_LIMIT)
+        codec.unpack(made.get(name, 20.0) or [], _TOTAL_LIMIT, known)
     read_ms = (time.perf_counter() - began) * 1000 / sessions
     rss, packed, raw = process.memory_info().rss - before_rss, made.used_bytes, made.raw_bytes
     openings_raw = sum(len(openings[number % TENANTS]) for number in range(sessions))
@@ -175,6 +212,7 @@ def table_and_valkey(sessions: int, mean_bytes: int) -> None:
             server.stop()
     print(
         f"\n{sessions:,} sessions, {sent / sessions:,.0f} bytes in the mean with the turn"
+        f", a dictionary of {len(dictionary):,}"
         f" ({openings_raw / sessions:,.0f} of them system message), {filled_s:.0f} s to fill\n"
     )
     print("| | router's table | plain Valkey strings | ratio |")
@@ -198,7 +236,9 @@ def _saved(raw: int, packed: int) -> str:
 
 
 if __name__ == "__main__":
-    codecs()
-    table_and_valkey(
-        int(sys.argv[1]) if len(sys.argv) > 1 else 10_000, int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
-    )
+    wanted = [int(each) for each in sys.argv[1:]]
+    if len(wanted) < 1:
+        codecs()
+        dictionaries()
+    for size in wanted[2:] or (0, 49_152):
+        table_and_valkey((*wanted[:1], 10_000)[0], (*wanted[1:2], 10_000)[0], size)

@@ -27,6 +27,7 @@ from services.router.io.books import Books
 from services.router.io.breaker_board import BreakerBoard
 from services.router.io.cache_client import CacheClient
 from services.router.io.caching import Caching
+from services.router.io.context_dictionaries import ContextDictionaries
 from services.router.io.context_store import ContextStore
 from services.router.io.contexts import Contexts
 from services.router.io.joining import Joining
@@ -396,8 +397,14 @@ class RouterApp:
                 table.give_up_largest(_CONTEXTS_SOON_FULL, now)
 
         self._memory.follow(give_way)
+        dictionaries = ContextDictionaries(
+            *(journal, table, clock, metrics),
+            size_bytes=settings.context_dictionary_bytes,
+            keep_s=settings.context_keep_s,
+            limit_bytes=settings.context_limit_bytes,
+        )
         return Contexts(
-            *(store, table, journal, self._scope, clock, metrics),
+            *(store, table, dictionaries, journal, self._scope, clock, metrics),
             limit_bytes=settings.context_limit_bytes,
             wait_s=settings.context_wait_s,
         )

@@ -59,6 +59,13 @@ class RouterMetrics:
             ["reason"],
             registry=registry,
         )
+        self.context_dictionaries = Counter(
+            "streamway_router_context_dictionaries",
+            "Looks whether a tenant's contexts would take less with a newer dictionary: made, no_better, too_few contexts here,"
+            " looked_at by another router, too_many that are needed still.",
+            ["outcome"],
+            registry=registry,
+        )
         self.admissions = Counter(
             "streamway_router_admissions",
             "Generations asked for, by outcome: admitted, or the reason of the refusal.",

@@ -277,6 +277,13 @@ class RouterSettings(ServiceSettings):
         le=10_000_000,
         description="Most contexts of one tenant in Valkey; beyond that its longest unused are deleted.",
     )
+    context_dictionary_bytes: int = Field(
+        default=49_152,
+        ge=0,
+        le=65_536,
+        description="Most bytes of the dictionary that a tenant's kept contexts are packed with, made of what many of them say"
+        " alike. 0: none is made.",
+    )
     context_wait_s: float = Field(
         default=1.0,
         ge=0,

@@ -86,6 +86,21 @@ def contexts(tenant: str) -> str:
     return f"sw:contexts:{{{tenant}}}"
 
 
+def context_dictionary(tenant: str, name: str) -> str:
+    """String: what some of a tenant's kept contexts are packed with."""
+    return f"sw:context-dictionary:{{{tenant}}}:{name}"
+
+
+def context_dictionaries(tenant: str) -> str:
+    """Sorted set of the names of a tenant's dictionaries, by the Unix millisecond of their making."""
+    return f"sw:context-dictionaries:{{{tenant}}}"
+
+
+def context_dictionaries_seen(tenant: str) -> str:
+    """String, for a while: a router has looked whether a newer dictionary would be better."""
+    return f"sw:context-dictionaries:{{{tenant}}}:seen"
+
+
 def contexts_running() -> str:
     """Sorted set of the kept contexts, tenant/digest, of which a turn runs, by the Unix millisecond when somebody looks."""
     return "sw:contexts-running"

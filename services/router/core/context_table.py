@@ -11,6 +11,7 @@ contexts go.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -112,11 +113,22 @@ class ContextTable:
         if kept is None:
             return None
         self._uses.used(name, now)
-        segments = codec.split(self._blocks.read(kept.chain))
-        if kept.opening is not None:
-            opening = self._shares[name.tenant].openings[kept.opening]
-            segments.insert(0, self._blocks.read(opening.chain))
-        return segments
+        return self._segments(name, kept)
+
+    def peek(self, name: Name) -> list[bytes] | None:
+        """The same without a use of it."""
+        kept = self._kept.get(name)
+        return self._segments(name, kept) if kept is not None else None
+
+    def tenants(self, least: int) -> list[str]:
+        """Those who have at least so many contexts here."""
+        return [tenant for tenant, share in self._shares.items() if len(share.names) >= least]
+
+    def latest(self, tenant: str, most: int, least_bytes: int) -> list[Name]:
+        """A tenant's contexts of at least so many bytes of text, those used last."""
+        share = self._shares.get(tenant)
+        long = (name for name in share.names if self._kept[name].raw_bytes >= least_bytes) if share else ()
+        return heapq.nlargest(most, long, key=lambda name: (self._uses.last(name), name))
 
     def put(self, name: Name, version: str, segments: Sequence[bytes], now: float) -> None:
         """Keeps a context in the place of what is known of it. One that is larger than the budget is not kept."""
@@ -205,6 +217,13 @@ class ContextTable:
             self._give_up(name, "memory", now)
             given += 1
         return given
+
+    def _segments(self, name: Name, kept: _Kept) -> list[bytes]:
+        segments = codec.split(self._blocks.read(kept.chain))
+        if kept.opening is not None:
+            opening = self._shares[name.tenant].openings[kept.opening]
+            segments.insert(0, self._blocks.read(opening.chain))
+        return segments
 
     def _share_opening(self, share: _Share, segment: bytes) -> int:
         key = xxhash.xxh3_128_intdigest(segment)

@@ -12,6 +12,7 @@ from services.router.core import context_codec as codec
 from services.router.core.context_codec import Damaged
 from services.router.core.context_table import ContextTable, Name
 from services.router.core.conversation import answer_of
+from services.router.io.context_dictionaries import ContextDictionaries
 from services.router.io.context_store import ContextStore, Running
 from services.router.io.journal import Journal
 from services.router.metrics import RouterMetrics
@@ -35,6 +36,7 @@ class ContextEnds:
         self,
         store: ContextStore,
         table: ContextTable,
+        dictionaries: ContextDictionaries,
         journal: Journal,
         clock: Clock,
         metrics: RouterMetrics,
@@ -42,6 +44,7 @@ class ContextEnds:
     ) -> None:
         self._store = store
         self._table = table
+        self._dictionaries = dictionaries
         self._journal = journal
         self._clock = clock
         self._metrics = metrics
@@ -95,11 +98,14 @@ class ContextEnds:
                 return
             running = again
         try:
-            how, segment_texts, before = self._grown(name, running, answer)
+            how, segment_texts, before = await self._grown(name, running, answer)
         except Damaged as problem:
             await self._lost(name, running.generation, str(problem))
             return
-        segments = [codec.pack(text, front, opening=opening) for text, front, opening in segment_texts]
+        dictionary = await self._dictionaries.latest(name.tenant)
+        segments = [
+            codec.pack(text, front, opening=opening, dictionary=dictionary) for text, front, opening in segment_texts
+        ]
         if not await self._store.commit(name, running.generation, running.last, how, segments):
             return
         self._metrics.context_turns.labels("kept").inc()
@@ -113,7 +119,7 @@ class ContextEnds:
     def _has(self, name: Name, last: str) -> bool:
         return self._table.version(name) == last
 
-    def _grown(
+    async def _grown(
         self, name: Name, running: Running, answer: bytes
     ) -> tuple[str, list[tuple[bytes, bytes, bool]], list[bytes]]:
         """How the turn is added; text, dictionary and kind of each new segment; the segments before it. Raises Damaged."""
@@ -129,7 +135,8 @@ class ContextEnds:
             segments = self._table.get(name, self._clock.monotonic())
         if not segments:
             raise Damaged("what was kept before this turn is gone")
-        texts = codec.unpack(segments, self._most_bytes)
+        known = await self._dictionaries.needed(name.tenant, segments)
+        texts = codec.unpack(segments, self._most_bytes, known)
         anew = not codec.is_opening(segments[-1]) and len(texts[-1]) < codec.OPEN_BYTES
         front = b"".join(texts[:-1] if anew else texts)
         text = (texts[-1] if anew else b"") + b"".join(new_texts) + answer

@@ -22,6 +22,7 @@ from services.router.core import context_codec as codec
 from services.router.core.context_codec import Damaged
 from services.router.core.context_table import ContextTable, Name
 from services.router.core.conversation import Sent
+from services.router.io.context_dictionaries import ContextDictionaries
 from services.router.io.context_ends import ContextEnds
 from services.router.io.context_store import Begun, ContextStore, Turn
 from services.router.io.journal import Journal
@@ -51,6 +52,7 @@ class Contexts:
         self,
         store: ContextStore,
         table: ContextTable,
+        dictionaries: ContextDictionaries,
         journal: Journal,
         scope: TaskScope,
         clock: Clock,
@@ -61,7 +63,8 @@ class Contexts:
     ) -> None:
         self._store = store
         self._table = table
-        self._ends = ContextEnds(store, table, journal, clock, metrics, limit_bytes)
+        self._dictionaries = dictionaries
+        self._ends = ContextEnds(store, table, dictionaries, journal, clock, metrics, limit_bytes)
         self._scope = scope
         self._clock = clock
         self._metrics = metrics
@@ -153,6 +156,7 @@ class Contexts:
         try:
             for name in await self._store.overdue(_AT_ONCE):
                 await self._ends.settle(name)
+            await self._dictionaries.look_after()
         except StoreUnavailable:
             _log.info("contexts_not_looked_after")
 
@@ -179,7 +183,8 @@ class Contexts:
         """What is kept. Raises Damaged."""
         now = self._clock.monotonic()
         if begun.segments is not None:
-            texts = codec.unpack(begun.segments, 2 * self._limit_bytes)
+            known = await self._dictionaries.needed(name.tenant, begun.segments)
+            texts = codec.unpack(begun.segments, 2 * self._limit_bytes, known)
             self._table.put(name, begun.last, begun.segments, now)
             self._metrics.context_reads.labels("store").inc()
             self._tell()
@@ -192,7 +197,8 @@ class Contexts:
                 raise Damaged("it is gone")
             return await self._text(name, Begun(begun.state, running.last, running.segments))
         self._metrics.context_reads.labels("memory").inc()
-        return b"".join(codec.unpack(segments, 2 * self._limit_bytes))
+        known = await self._dictionaries.needed(name.tenant, segments)
+        return b"".join(codec.unpack(segments, 2 * self._limit_bytes, known))
 
     async def _note(self, turn: Turn) -> None:
         try:
