@@ -7,16 +7,23 @@ from collections.abc import Sequence
 from benchmarks.cache_eval.data import Conversation, is_reported
 from benchmarks.cache_eval.encoder import Encoded
 from benchmarks.cache_eval.figures import Rate, table
+from services.cache.core.semantic.self_contained import is_self_contained
 from services.cache.core.vetoes.chain import Chain
 from services.cache.core.vetoes.text import Text
 from streamway.cachekey import canonical_form, context_key, question_of
 from streamway.v1 import common_pb2
 
 _THRESHOLDS = (0.85, 0.90, 0.95)
+ARMS = (
+    "last turn only",
+    "last turn and rules",
+    "equal context and rules",
+    "self-contained, or equal context, and rules",
+)
 
 
 def report_conversations(name: str, chats: Sequence[Conversation], encoded: Encoded) -> None:
-    """Prints what is served when only the last turn counts, and when the context has to be equal."""
+    """Prints what is served by what is compared beside the last turn."""
     shown = [chat for chat in chats if is_reported(chat.id)]
     if not shown:
         return
@@ -24,7 +31,7 @@ def report_conversations(name: str, chats: Sequence[Conversation], encoded: Enco
     chain = Chain()
     rows: list[tuple[object, ...]] = []
     for threshold in _THRESHOLDS:
-        for arm in ("last turn only", "last turn and rules", "equal context and rules"):
+        for arm in ARMS:
             cells = []
             for reusable in (True, False):
                 these = [chat for chat in shown if chat.reusable is reusable]
@@ -38,16 +45,16 @@ def report_conversations(name: str, chats: Sequence[Conversation], encoded: Enco
     for trap, kind in kinds:
         these = [chat for chat in shown if chat.category == kind]
         counts: list[object] = [
-            Rate(sum(_served(chat, arm, 0.90, encoded, chain) for chat in these), len(these))
-            for arm in ("last turn only", "equal context and rules")
+            Rate(sum(_served(chat, arm, 0.90, encoded, chain) for chat in these), len(these)) for arm in ARMS
         ]
         rows.append((kind, "trap" if trap else "reusable", *counts))
-    table(("kind, at 0.90", "", "last turn only", "equal context and rules"), rows)
+    table(("kind, at 0.90", "", *ARMS), rows)
 
 
 def _served(chat: Conversation, arm: str, threshold: float, encoded: Encoded, chain: Chain) -> bool:
     a, b = chat.a[-1]["content"], chat.b[-1]["content"]
-    if arm.startswith("equal") and _context(chat.a) != _context(chat.b):
+    free = arm.startswith("self") and is_self_contained(a) and is_self_contained(b)
+    if "equal" in arm and not free and _context(chat.a) != _context(chat.b):
         return False
     one, other = encoded.of([a, b])
     if float(one @ other) < threshold:

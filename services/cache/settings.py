@@ -145,6 +145,11 @@ class CacheSettings(ServiceSettings):
         default=False,
         description="The semantic level decides and compares, and serves nothing: see `Stats` for what it would do.",
     )
+    semantic_history: Literal["equal", "self_contained"] = Field(
+        default="equal",
+        description="`equal`: questions are compared only where all turns before them are equal. `self_contained`: a question of"
+        " one sentence, at least four words of content and none that points elsewhere is compared whatever was said before it.",
+    )
     semantic_rules_off: tuple[str, ...] = Field(
         default=(), description="Rules that refuse no near question any more, by name: see docs/cache.md."
     )
@@ -214,6 +219,7 @@ class CacheSettings(ServiceSettings):
             compare_share=self.semantic_compare_share,
             shadow=self.semantic_shadow,
             disabled=self.semantic_rules_off,
+            self_contained=self.semantic_history == "self_contained",
         )
 
     @property

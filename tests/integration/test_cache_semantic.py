@@ -118,6 +118,42 @@ async def test_h1_the_context_must_be_the_same(start: Any) -> None:
     assert (await look(stub, asks(again))).outcome == ALIKE
 
 
+async def test_h6_a_question_that_says_all_hits_behind_an_irrelevant_history_where_that_is_asked_for(
+    start: Any,
+) -> None:
+    asked, same = "Is the gym in Leeds open on Christmas Day?", "Is the Leeds gym open on Christmas Day?"
+    towels = ("user", "can I bring my own towel?"), ("assistant", "Please do, or hire one for 3 pounds at the desk.")
+    lost = ("user", "is there a lost property office?"), ("assistant", "Yes, the desk keeps things for 30 days.")
+
+    def behind(question: str, *turns: tuple[str, str], system: str = "Be brief.") -> common_pb2.GenerationRequest:
+        request = asks(question)
+        said = [common_pb2.Message(role=role, content=content) for role, content in (("system", system), *turns)]
+        rest = list(request.messages)
+        del request.messages[:]
+        request.messages.extend([*said, *rest])
+        return request
+
+    stub = await start(semantic_history="self_contained", semantic_rules_off=["swap", "insertion", "order"])
+    await keep(stub, behind(asked, *towels), "Yes, from ten to four.")
+    assert (await look(stub, behind(same, *lost))).outcome == ALIKE
+    assert (await look(stub, behind(same))).outcome == ALIKE
+    assert (await look(stub, behind(same, *lost, system="Be kind."))).outcome == MISS
+    # What needs the turns before has another answer behind other turns, and so has what repeats them.
+    await keep(stub, behind("is it open on Christmas Day?", *towels), "Yes.")
+    assert (await look(stub, behind("Is it open on Christmas Day?", *lost))).outcome == MISS
+    locker, lockers = (
+        "Which lockers does the gym in Leeds rent by the month?",
+        "Which lockers does the Leeds gym rent by the month?",
+    )
+    await keep(stub, behind(locker, *lost), "Those of the 30 days.")
+    assert (await look(stub, behind(lockers, *towels))).outcome == MISS
+    assert (await look(stub, behind(lockers, *lost))).outcome == ALIKE
+
+    equal = await start()
+    await keep(equal, behind(asked, *towels), "Yes, from ten to four.")
+    assert (await look(equal, behind(asked, *lost))).outcome == MISS
+
+
 async def test_h1_tenants_never_share_and_a_claim_is_believed_only_with_the_mesh_token(start: Any) -> None:
     stub = await start(shared={"mesh_token": "x" * 32})
     mesh = ((MESH_TOKEN_KEY, "x" * 32),)

@@ -14,6 +14,8 @@ from streamway.cachekey.key import VERSION
 
 _CONTEXT: Final = b"context"
 _PARTITION: Final = b"partition"
+_SYSTEM: Final = frozenset({"system", "developer"})
+_TURNS: Final = frozenset({"user", "assistant"})
 
 
 def question_of(form: dict[str, Any]) -> str:
@@ -34,6 +36,18 @@ def context_of(form: dict[str, Any]) -> dict[str, Any]:
     *before, last = form["messages"]
     rest = {name: value for name, value in last.items() if name != "content"}
     return {**form, "messages": [*before, rest]}
+
+
+def without_turns(form: dict[str, Any]) -> dict[str, Any]:
+    """The form of a request that has a question without the turns before it: what the system says stays. One with other roles
+    than system, developer, user and assistant stays as it is.
+    """
+    *before, last = form["messages"]
+    roles = [message.get("role") if isinstance(message, dict) else None for message in before]
+    if not set(roles) <= _SYSTEM | _TURNS:
+        return form
+    kept = [message for message, role in zip(before, roles, strict=True) if role in _SYSTEM]
+    return {**form, "messages": [*kept, last]}
 
 
 def context_key(tenant: str, model: str, form: dict[str, Any]) -> bytes:

@@ -7,8 +7,17 @@ from functools import cached_property
 from typing import Any, Self
 
 from services.cache.core.eligibility import refuses_read
+from services.cache.core.semantic.self_contained import is_self_contained, repeats_before
 from services.cache.core.tags import caller_of, tags_of
-from streamway.cachekey import NotCanonical, canonical_form, context_key, exact_key, folded_key, question_of
+from streamway.cachekey import (
+    NotCanonical,
+    canonical_form,
+    context_key,
+    exact_key,
+    folded_key,
+    question_of,
+    without_turns,
+)
 from streamway.v1 import common_pb2
 
 
@@ -64,3 +73,15 @@ class Query:
     def context(self) -> bytes:
         """What it is asked in; only for one that has a question."""
         return context_key(self.tenant, self.model, self.form)
+
+    @cached_property
+    def own_context(self) -> bytes | None:
+        """The same without the turns before, for a question whose words need none of them; None for others."""
+        if len(self.form["messages"]) < 2 or not is_self_contained(self.question):
+            return None
+        form = without_turns(self.form)
+        return context_key(self.tenant, self.model, form) if form is not self.form else None
+
+    def belongs_to_turns(self, answer: str) -> bool:
+        """Whether its answer repeats something of the turns before it."""
+        return repeats_before(answer, self.form)

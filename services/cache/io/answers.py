@@ -252,7 +252,7 @@ class Answers:
             await likeness.learn(query, text)
             repeats = await likeness.repeats(query, text)
             if not repeats:
-                alike = await likeness.add(query, entry.id, partial(self._lives, entry))
+                alike = await likeness.add(query, entry.id, text, partial(self._lives, entry))
         finally:
             self._learning -= 1
             self._keep(entry, None if repeats else alike or _unencoded(query))

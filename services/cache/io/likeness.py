@@ -161,18 +161,23 @@ class Likeness:
         question = query.question
         if unsuited(question) or (vector := await self._vector(question)) is None:
             return None
-        near = await self._searching.nearest(partition_key(query.context, self._encoding.name), vector, MOST_CANDIDATES)
+        standing = self._standings.of(query.tenant)
+        near = []
+        for context in self._contexts(query, standing):
+            near += await self._searching.nearest(partition_key(context, self._encoding.name), vector, MOST_CANDIDATES)
         candidates = [
             Candidate(each.entry, _key(each.question), self._text(each.question), each.similarity) for each in near
         ]
         asked = Asked(_key(question), self._text(question), _draw(query.request))
-        standing = self._standings.of(query.tenant)
         decision = await self._with_opinions(candidates, asked, standing, query.tenant)
         return self._vouching.checked(query.tenant, query.user, decision)
 
-    async def add(self, query: Query, entry: str, alive: Callable[[], bool]) -> Alike | None:
+    async def add(self, query: Query, entry: str, answer: str, alive: Callable[[], bool]) -> Alike | None:
         """Makes an entry findable that `cost_bytes` counted, if it is there once its vector is; gives what is to be kept."""
-        return await self.remake(Alike(query.context, query.question, "", b""), entry, alive)
+        context = self._contexts(query, self._standings.of(query.tenant))[0]
+        if context != query.context and query.belongs_to_turns(answer):
+            context = query.context
+        return await self.remake(Alike(context, query.question, "", b""), entry, alive)
 
     async def remake(self, alike: Alike, entry: str, alive: Callable[[], bool]) -> Alike | None:
         """The same for an entry whose vector another encoder made, or none."""
@@ -251,7 +256,8 @@ class Likeness:
         vector = await self._vector(query.question)
         if vector is None:
             return False
-        near = await self._searching.nearest(partition_key(query.context, self._encoding.name), vector, 1)
+        context = self._contexts(query, self._standings.of(query.tenant))[0]
+        near = await self._searching.nearest(partition_key(context, self._encoding.name), vector, 1)
         if not near or near[0].similarity < _NEARLY_THE_SAME or self._stored(query.tenant, near[0].entry) != text:
             return False
         self.near_duplicates += 1
@@ -286,6 +292,11 @@ class Likeness:
             self._books.worked(tenant, "verifying", self._clock() - began)
             decision = decide(candidates, asked, standing.policy, opinions)
         return decision
+
+    def _contexts(self, query: Query, standing: Standing) -> list[bytes]:
+        """Where to look, the first one the place for a new entry: without the turns before, where they do not matter."""
+        own = query.own_context if standing.options.self_contained else None
+        return [query.context] if own is None else [own, query.context]
 
     def _text(self, question: str) -> Text:
         return self._texts.get(question) or self._texts.put(question, Text(question))

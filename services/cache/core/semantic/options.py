@@ -19,6 +19,10 @@ class SemanticOptions:
     compare_share: float
     shadow: bool
     disabled: tuple[str, ...]
+    self_contained: bool = False
+    """Questions that need no turns before them are compared whatever those were."""
+    refine: bool = False
+    """What comparisons say of single entries counts beside the threshold."""
 
     def of(
         self, threshold: float | Literal["budget", "static"] | None, disabled: frozenset[str] | None
