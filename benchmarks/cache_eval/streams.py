@@ -6,9 +6,12 @@ tenant's `Standing` that draws, weighs, learns and is taught as there. A compari
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +65,9 @@ class Policy:
         return _Simulation(self, asked, vectors, seed).run().after(skip)
 
 
-def _options(threshold: float | None, *, rules: bool = True, budget: float = 0.01) -> SemanticOptions:
+def _options(
+    threshold: float | None, *, rules: bool = True, budget: float = 0.01, refine: bool = False
+) -> SemanticOptions:
     found = threshold is None
     return SemanticOptions(
         threshold="budget" if threshold is None else threshold,
@@ -72,6 +77,7 @@ def _options(threshold: float | None, *, rules: bool = True, budget: float = 0.0
         compare_share=0.3 if found else 0.0,
         shadow=False,
         disabled=() if rules else tuple(NAMES),
+        refine=refine,
     )
 
 
@@ -85,11 +91,16 @@ POLICIES = (
     Policy("budget 1 %, no rules", options=_options(None, rules=False)),
     Policy("budget 1 %, rules", options=_options(None)),
     Policy("budget 1 %, rules, verifier", options=_options(None), learns=True),
+    Policy("budget 1 %, rules, verifier, by entry", options=_options(None, refine=True), learns=True),
     Policy("budget 2 %, rules", options=_options(None, budget=0.02)),
     Policy("budget 2 %, rules, verifier", options=_options(None, budget=0.02), learns=True),
 )
 # What the service does where nothing is configured.
 DEFAULT = "budget 1 %, rules, verifier"
+
+
+# Analysed once for all policies.
+_TEXTS: dict[str, Text] = {}
 
 
 class _Simulation:
@@ -101,7 +112,6 @@ class _Simulation:
         self._vectors = vectors
         self._draws = random.Random(seed)
         self._standing = Standing(policy.options, Ledger()) if policy.options is not None else None
-        self._texts: dict[str, Text] = {}
         self._rows = np.zeros_like(vectors)
         self._entries: list[int] = []
         self._exact: dict[str, int] = {}
@@ -180,7 +190,7 @@ class _Simulation:
         self._folds[folded(text) or text] = at
 
     def _text(self, text: str) -> Text:
-        return self._texts.setdefault(text, Text(text))
+        return _TEXTS.setdefault(text, Text(text))
 
 
 Orders = Sequence[Sequence[Asked]]
@@ -190,12 +200,17 @@ def run_all(
     orders: Orders, encode: Callable[[list[str]], Vectors], skip: int = 0, only: Sequence[str] = ()
 ) -> dict[str, list[Run]]:
     """Each policy, or those named, over each order; see `Policy.run`."""
+    policies = [policy for policy in POLICIES if not only or policy.name in only]
     vectors = [encode([each.text for each in order]) for order in orders]
-    return {
-        policy.name: [
-            policy.run(order, rows, seed, skip)
+    # No fork: threads of the encoder would be left behind half.
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("forkserver")) as pool:
+        by_order = [
+            pool.submit(_of_order, policies, order, rows, seed, skip)
             for seed, (order, rows) in enumerate(zip(orders, vectors, strict=True), 1)
         ]
-        for policy in POLICIES
-        if not only or policy.name in only
-    }
+        runs = [each.result() for each in by_order]
+    return {policy.name: [run[at] for run in runs] for at, policy in enumerate(policies)}
+
+
+def _of_order(policies: Sequence[Policy], order: Sequence[Asked], rows: Vectors, seed: int, skip: int) -> list[Run]:
+    return [policy.run(order, rows, seed, skip) for policy in policies]

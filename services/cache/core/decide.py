@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from services.cache.core.labels import SURE, Label
+from services.cache.core.refinement import Refinement
 from services.cache.core.threshold import Threshold
 from services.cache.core.verifier import Opinion, Pair, row_of
 from services.cache.core.vetoes.chain import Chain, Verdict
@@ -107,6 +108,12 @@ class Policy:
     """Of the other misses, for the verifier alone: the threshold goes by those that were drawn for it."""
     shadow: bool = False
     """Decide and compare, serve nothing."""
+    refinement: Refinement | None = None
+    """What is known of single entries, beside the threshold."""
+
+    def shift(self, entry: str) -> float:
+        """What an entry's similarities count for more, or less."""
+        return self.refinement.shift(entry) if self.refinement is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,8 @@ class Comparison:
     """An entry whose answer is to be compared with the fresh one, drawn with probability `share`.
 
     `pair` is there when the rules doubted it, `probability` when the verifier said something of it; `beside` when it is
-    the second one of its request. `lesson`: it was not drawn with `share`, and only the verifier learns from it.
+    the second one of its request. `lesson`: it was not drawn with `share`, and only the verifier learns from it. `shift` is what
+    the entry's similarity counted for more.
     """
 
     entry: str
@@ -136,11 +144,12 @@ class Comparison:
     probability: float | None = None
     beside: bool = False
     lesson: bool = False
+    shift: float = 0.0
 
     def label(self, right: bool) -> Label:
         """What the comparison says. A doubted pair that no verifier was asked about has yet to get its probability."""
         row = None if self.pair is None else row_of(self.pair)
-        return Label(self.similarity, right, self.share, row, self.probability, self.beside)
+        return Label(self.similarity + self.shift, right, self.share, row, self.probability, self.beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +193,7 @@ def decide(
     reason: Reason = judged[0].reason if judged else "no_candidates"
     drawn = asked.draw < policy.compare_share
     lesson = not drawn and asked.draw < policy.compare_share + policy.lesson_share * (1 - policy.compare_share)
-    compare = _comparisons(open_, policy.compare_share or 1.0, lesson=lesson) if drawn or lesson else ()
+    compare = _comparisons(open_, policy, lesson=lesson) if drawn or lesson else ()
     return Decision(Outcome.MISS, reason, policy.threshold, tuple(judged), compare=compare)
 
 
@@ -215,7 +224,7 @@ def _judge(
 
 def _needed(candidate: Candidate, asked: Asked, policy: Policy) -> tuple[float, Reason]:
     """The highest of the thresholds, and what a similarity below it is called."""
-    needed: tuple[float, Reason] = (policy.threshold.value, "below_threshold")
+    needed: tuple[float, Reason] = (policy.threshold.value - policy.shift(candidate.entry), "below_threshold")
     floor = policy.wrong_hits.floor(candidate.entry)
     if floor is not None and floor > needed[0]:
         needed = (floor, "below_entry_floor")
@@ -236,26 +245,32 @@ def _hit(found: Judged, pair: Pair, asked: Asked, policy: Policy, judged: tuple[
     share = max(policy.compare_share if policy.shadow else policy.audit_share, policy.threshold.audit)
     drawn = asked.draw < share
     learn = pair if pair.doubts else None
-    compare = (Comparison(found.entry, found.similarity, share, learn, found.probability),) if drawn else ()
+    shift = policy.shift(found.entry)
+    compare = (
+        (Comparison(found.entry, found.similarity, share, learn, found.probability, shift=shift),) if drawn else ()
+    )
     outcome = Outcome.MISS if policy.shadow else Outcome.AUDIT if drawn else Outcome.SERVE
     return Decision(
         outcome, found.reason, policy.threshold, judged, found.entry, found.similarity, None, compare, policy.shadow
     )
 
 
-def _comparisons(open_: list[tuple[Judged, Pair]], share: float, *, lesson: bool) -> tuple[Comparison, ...]:
+def _comparisons(open_: list[tuple[Judged, Pair]], policy: Policy, *, lesson: bool) -> tuple[Comparison, ...]:
     """The nearest clean candidate, and the nearest that a verifier can learn from; of a lesson only this one."""
     clean = next((each for each in open_ if not each[1].doubts and not lesson), None)
     doubted = next((each for each in open_ if each[1].doubts), None)
     found = []
+    share = policy.compare_share or 1.0
     if clean is not None:
-        found.append(Comparison(clean[0].entry, clean[0].similarity, share, None))
+        shift = policy.shift(clean[0].entry)
+        found.append(Comparison(clean[0].entry, clean[0].similarity, share, None, shift=shift))
     if doubted is not None:
         found.append(
             Comparison(
                 *(doubted[0].entry, doubted[0].similarity, share, doubted[1], doubted[0].probability),
                 beside=bool(found),
                 lesson=lesson,
+                shift=policy.shift(doubted[0].entry),
             )
         )
     return tuple(found)

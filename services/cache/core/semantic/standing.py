@@ -9,6 +9,7 @@ from typing import Final
 
 from services.cache.core.decide import Comparison, Decision, Outcome, Policy
 from services.cache.core.labels import Label
+from services.cache.core.refinement import Refinement, Seen
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold, static
 from services.cache.core.verifier import FeatureVerifier
@@ -47,6 +48,7 @@ class Standing:
         self._unlearned = 0
         self._lessons: list[Label] = []
         self.wrong_hits = WrongHits()
+        self.refinement = Refinement()
         self.verifier = FeatureVerifier()
         self.ledger = Ledger()
         # Something was learned that has not been saved; `urgent`: an answer was wrong.
@@ -85,6 +87,7 @@ class Standing:
             compare_share=options.compare_share,
             lesson_share=1.0 if self._may_learn else 0.0,
             shadow=options.shadow,
+            refinement=self.refinement if options.refine and self._fixed is None else None,
         )
 
     @property
@@ -117,6 +120,8 @@ class Standing:
             self._lessons.append(label)
         else:
             self.pooled.add(label)
+            if self._options.refine:
+                self.refinement.take(comparison.entry, Seen(comparison.similarity, right))
 
     def wrong(self, entry: str, asked: bytes, stored: bytes, similarity: float) -> Consequence:
         """An entry was the wrong answer: see `WrongHits.report`."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from services.cache.core.decide import Asked, Candidate, Decision, Outcome, Policy, decide
+from services.cache.core.refinement import Curve, Refinement, Seen
 from services.cache.core.threshold import CLOSED, Threshold
 from services.cache.core.verifier import UNAVAILABLE, UNTRAINED, Opinion
 from services.cache.core.vetoes.chain import Chain
@@ -234,3 +235,27 @@ def test_a_lesson_is_for_the_verifier_alone_and_drawn_among_what_is_not_compared
     assert compared(0.29) == [("clean", False), ("doubted", False)]
     assert compared(0.30) == compared(0.99) == [("doubted", True)]
     assert compared(0.30, replace(policy, lesson_share=0.0)) == []
+
+
+def test_what_is_known_of_an_entry_moves_its_threshold_and_the_label_says_what_was_decided_by():
+    known = Refinement()
+    known.curve = Curve(0.9, 60)
+    for _ in range(6):
+        known.take("good", Seen(0.89, True))
+        known.take("bad", Seen(0.97, False))
+    shifts = known.shift("good"), known.shift("bad")
+    assert shifts[0] > 0.005 > -0.005 > shifts[1]
+    served = decide([candidate(SAME, 0.9 - shifts[0] / 2, "good")], ask(), policy(0.9, refinement=known))
+    assert (served.outcome, served.judged[0].needed) == (Outcome.SERVE, pytest.approx(0.9 - shifts[0]))
+    refused = decide(
+        [candidate(SAME, 0.9 - shifts[1] / 2, "bad")], ask(0.1), policy(0.9, refinement=known, compare_share=1)
+    )
+    assert refused.reason == "below_threshold"
+    (comparison,) = refused.compare
+    # By the shifted similarity the threshold is found: so the budget is kept whatever shifts are worth.
+    assert comparison.label(True).similarity == pytest.approx(0.9 + shifts[1] / 2)
+    assert comparison.similarity == pytest.approx(0.9 - shifts[1] / 2)
+    # What a caller asks for is asked of the similarity itself.
+    assert (
+        decide([candidate(SAME, 0.895, "good")], ask(least=0.9), policy(0.5, refinement=known)).outcome is Outcome.MISS
+    )
