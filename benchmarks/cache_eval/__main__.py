@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import random
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+# As the cache does it, before numpy is imported: verifiers are small, and several processes run beside one another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.cache_eval import made, plots, traffic
 from benchmarks.cache_eval.conversations import report_conversations
@@ -18,7 +24,7 @@ from benchmarks.cache_eval.data import Asked, DataSet, from_folder, from_package
 from benchmarks.cache_eval.encoder import Encoded
 from benchmarks.cache_eval.figures import Rate, table
 from benchmarks.cache_eval.pairs import report_pairs
-from benchmarks.cache_eval.peers import PeerResult, Peers
+from benchmarks.cache_eval.peers import Asking, Peers
 from benchmarks.cache_eval.rules import nearest, report_rules
 from benchmarks.cache_eval.streams import Run, run_all
 
@@ -33,22 +39,38 @@ class Evaluation:
         self._encoded = Encoded(load_encoder(arguments.encoder), arguments.encoder, _BUILD)
         self._peers = None if arguments.no_peers else Peers(_BUILD / "others")
         self._orders = arguments.orders
+        self._plan: list[Callable[[], None]] = []
+        self._asked_of_peers = Asking()
         self._plots: Path | None = arguments.plots
         print(f"encoder: {self._encoded.name}; thresholds are cosine similarities\n")
 
+    def run(self) -> None:
+        """Prints what was planned. Other caches are started once, for all of it; how far it is goes to stderr."""
+        began = time.monotonic()
+        self._asked_of_peers.answers = self._peers.run(self._encoded, self._asked_of_peers) if self._peers else {}
+        for each in self._asked_of_peers.answers.values():
+            print(each.about)
+        print()
+        for number, step in enumerate(self._plan, 1):
+            print(f"part {number} of {len(self._plan)}, {time.monotonic() - began:.0f} s so far", file=sys.stderr)
+            step()
+            sys.stdout.flush()
+        print(f"{time.monotonic() - began:.0f} s in all", file=sys.stderr)
+
     def pairs(self, source: DataSet) -> None:
         """Tables and a picture of a set of pairs."""
-        shown_pairs = [pair for pair in source.pairs if is_reported(pair.id)]
-        others = self._peers.run(self._encoded, shown_pairs, []) if self._peers else {}
-        _tell(others)
+        place = self._asked_of_peers.add_pairs([pair for pair in source.pairs if is_reported(pair.id)])
+        self._plan.append(lambda: self._pairs(source, self._asked_of_peers.pairs_of(place)))
+
+    def _pairs(self, source: DataSet, others: dict[str, dict[str, bool]]) -> None:
         shown = report_pairs(
-            source.name, source.pairs, self._encoded, {name: each.pairs for name, each in others.items()}
+            *(source.name, source.pairs, self._encoded, others),
         )
         if self._plots is not None and shown:
             points = {}
-            for name, each in others.items():
+            for name, served in others.items():
                 rates = [
-                    Rate(sum(each.pairs[one.pair.id] for one in these), len(these)).percent
+                    Rate(sum(served[one.pair.id] for one in these), len(these)).percent
                     for these in ([s for s in shown if not s.pair.reusable], [s for s in shown if s.pair.reusable])
                 ]
                 points[name] = (rates[0], rates[1])
@@ -56,9 +78,12 @@ class Evaluation:
 
     def stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]], skip: int = 0) -> None:
         """Tables and pictures of a stream in one or several orders, without the first `skip` requests."""
+        place = self._asked_of_peers.add_stream(orders[0])
+        self._plan.append(lambda: self._stream(name, said, orders, skip, place))
+
+    def _stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]], skip: int, place: int) -> None:
         runs = run_all(orders, self._encoded.of, skip)
-        others = self._peers.run(self._encoded, [], orders[:1]) if self._peers else {}
-        runs |= {peer: [run.after(skip) for run in each.runs] for peer, each in others.items()}
+        runs |= {peer: [run.after(skip)] for peer, run in self._asked_of_peers.stream_of(place).items()}
         print(f"## {name}: {said}; {len(orders)} orders (others: the first)\n")
         lengths = sorted(len(each.text) for each in orders[0][skip:])
         print(f"length: {lengths[len(lengths) // 2]} characters in the median; hits / wrong, % of requests so far\n")
@@ -107,7 +132,7 @@ class Evaluation:
                 [traffic.of_pairs(f"traffic {source.name}", reported, seed) for seed in range(1, self._orders + 1)]
             )
             self.no_repeats(source.name, traffic.questions_of(reported))
-        report_conversations(source.name, source.conversations, self._encoded)
+        self._plan.append(lambda: report_conversations(source.name, source.conversations, self._encoded))
         if source.stream:
             self.stream(f"{source.name} random", f"{len(source.stream)} requests", self.orders(source.stream))
             self.stream(f"{source.name} in time", f"{len(source.stream)} requests, as they came", [source.stream])
@@ -136,6 +161,7 @@ def main() -> None:
             evaluation.made(language)
     for source in from_folder(arguments.data) if arguments.data is not None and "data" in arguments.only else []:
         evaluation.all(source)
+    evaluation.run()
 
 
 def load_encoder(name: str) -> Any:
@@ -167,12 +193,6 @@ def _row(policy: str, runs: Sequence[Run], points: Sequence[int]) -> list[object
 
 def _mean(shares: Sequence[float]) -> float:
     return 100 * sum(shares) / len(shares)
-
-
-def _tell(others: dict[str, PeerResult]) -> None:
-    for each in others.values():
-        print(each.about)
-    print()
 
 
 def _arguments() -> argparse.Namespace:

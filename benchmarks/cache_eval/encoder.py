@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,8 @@ import numpy.typing as npt
 Vectors = npt.NDArray[np.float32]
 
 _BATCH = 32
+_AT_ONCE = 2
+_TELL_EVERY_S = 10.0
 
 
 class Multilingual:
@@ -28,35 +35,77 @@ class Multilingual:
 
     def encode(self, texts: list[str]) -> Vectors:
         """float32[n, 384], unit length."""
-        parts = [self._model.query(texts[at : at + _BATCH]) for at in range(0, len(texts), _BATCH)]
-        return np.vstack(parts).astype(np.float32)
+        return np.asarray(self._model.query(texts), dtype=np.float32)
 
 
 class Encoded:
-    """Vectors by text, each made once, kept in a file from run to run.
+    """Vectors by text, each made once, kept in two files from run to run: rows of float32, and the texts as JSON, one a line,
+    behind the number of dimensions.
 
-    `encoder` is something with `encode(list[str]) -> float32[n, d]`, unit length.
+    `encoder` is something with `encode(list[str]) -> float32[n, d]`, unit length, that two threads may call. What is made is
+    written batch by batch, so a run that was ended loses nothing; how far it is goes to stderr.
     """
 
     def __init__(self, encoder: Any, name: str, folder: Path) -> None:
         self.name = str(getattr(encoder, "name", name))
         self._encoder = encoder
-        self._path = folder / f"{hashlib.blake2b(self.name.encode(), digest_size=8).hexdigest()}.npz"
-        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
-        if self._path.exists():
-            with np.load(self._path) as kept:
-                self._vectors = dict(zip(kept["texts"].tolist(), kept["vectors"], strict=True))
+        path = folder / hashlib.blake2b(self.name.encode(), digest_size=8).hexdigest()
+        self._texts_path, self._rows_path = path.with_suffix(".jsonl"), path.with_suffix(".f32")
+        self._places: dict[str, int] = {}
+        self._rows: list[npt.NDArray[np.float32]] = []
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._texts_path.exists() and self._rows_path.exists():
+            self._read()
 
-    def of(self, texts: list[str]) -> Vectors:
+    def of(self, texts: Sequence[str]) -> Vectors:
         """A row for each text."""
-        missing = sorted(set(texts) - self._vectors.keys())
+        missing = sorted(set(texts) - self._places.keys(), key=lambda text: (len(text), text))
         if missing:
-            self._vectors.update(zip(missing, self._encoder.encode(missing), strict=True))
-            self.save(self._path, list(self._vectors))
-        return np.stack([self._vectors[text] for text in texts])
+            self._make(missing)
+        return np.stack([self._rows[self._places[text]] for text in texts])
 
     def save(self, path: Path, texts: list[str]) -> None:
         """Writes the vectors of these texts as arrays `texts` and `vectors`: what programs of other environments read."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         # No array of objects: those cannot be read without trust in who wrote them.
-        np.savez(path, texts=np.array(texts), vectors=np.stack([self._vectors[text] for text in texts]))
+        np.savez(path, texts=np.array(texts), vectors=self.of(texts))
+
+    def _make(self, missing: list[str]) -> None:
+        began = told = time.monotonic()
+        total = sum(map(len, missing))
+        batches = [missing[at : at + _BATCH] for at in range(0, len(missing), _BATCH)]
+        done = letters = 0
+        with (
+            ThreadPoolExecutor(_AT_ONCE) as pool,
+            self._texts_path.open("a", encoding="utf-8") as texts,
+            self._rows_path.open("ab") as rows,
+        ):
+            for batch, vectors in zip(batches, pool.map(self._encoder.encode, batches), strict=True):
+                if not self._places:
+                    texts.write(f"{vectors.shape[1]}\n")
+                rows.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+                texts.write("".join(json.dumps(text) + "\n" for text in batch))
+                self._take(batch, vectors)
+                done, letters, now = done + len(batch), letters + sum(map(len, batch)), time.monotonic()
+                if now - told >= _TELL_EVERY_S:
+                    told = now
+                    left = (now - began) / letters * (total - letters)
+                    print(
+                        f"encoded {done:,} of {len(missing):,} texts, some {left:.0f} s left",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+
+    def _read(self) -> None:
+        dims, *texts = [json.loads(line) for line in self._texts_path.read_text(encoding="utf-8").splitlines()] or [0]
+        rows = np.fromfile(self._rows_path, dtype="<f4")
+        if not texts or rows.size != dims * len(texts):
+            # A run was ended between the two writes of a batch.
+            self._texts_path.unlink()
+            self._rows_path.unlink()
+            return
+        self._take(texts, rows.reshape(len(texts), dims).astype(np.float32, copy=False))
+
+    def _take(self, texts: Sequence[str], vectors: Vectors) -> None:
+        for text, row in zip(texts, vectors, strict=True):
+            self._places[text] = len(self._rows)
+            self._rows.append(row)

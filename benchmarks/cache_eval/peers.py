@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.cache_eval.data import Asked, LabelledPair
@@ -29,11 +30,39 @@ _MOST_S = 600.0
 
 @dataclass(slots=True)
 class PeerResult:
-    """What one of them did. `pairs`: whether each is answered, by id; `runs`: one for each stream."""
+    """What one of them did. `pairs`: whether each is answered; `runs`: one for each stream."""
 
     about: str
-    pairs: dict[str, bool]
+    pairs: list[bool]
     runs: list[Run]
+
+
+@dataclass(slots=True)
+class Asking:
+    """Everything that they are asked, and what each of them answered."""
+
+    pairs: list[LabelledPair] = field(default_factory=list)
+    streams: list[Sequence[Asked]] = field(default_factory=list)
+    answers: dict[str, PeerResult] = field(default_factory=dict)
+
+    def add_pairs(self, pairs: Sequence[LabelledPair]) -> slice:
+        """Where these are."""
+        self.pairs += pairs
+        return slice(len(self.pairs) - len(pairs), len(self.pairs))
+
+    def add_stream(self, stream: Sequence[Asked]) -> int:
+        """Where it is."""
+        self.streams.append(stream)
+        return len(self.streams) - 1
+
+    def pairs_of(self, place: slice) -> dict[str, dict[str, bool]]:
+        """By peer and by the pair's id: whether it is answered."""
+        ids = [pair.id for pair in self.pairs[place]]
+        return {name: dict(zip(ids, each.pairs[place], strict=True)) for name, each in self.answers.items()}
+
+    def stream_of(self, place: int) -> dict[str, Run]:
+        """By peer."""
+        return {name: each.runs[place] for name, each in self.answers.items()}
 
 
 class Peers:
@@ -42,15 +71,13 @@ class Peers:
     def __init__(self, folder: Path) -> None:
         self._python = environment(folder, _PACKAGES)
 
-    def run(
-        self, encoded: Encoded, pairs: Sequence[LabelledPair], streams: Sequence[Sequence[Asked]]
-    ) -> dict[str, PeerResult]:
+    def run(self, encoded: Encoded, asking: Asking) -> dict[str, PeerResult]:
         """Each over all of it."""
         found = {}
+        pairs, streams = asking.pairs, asking.streams
         with tempfile.TemporaryDirectory() as made, _valkey(Path(made)) as address:
             folder = Path(made)
             texts = {text for pair in pairs for text in (pair.a, pair.b)} | {each.text for s in streams for each in s}
-            encoded.of(sorted(texts))
             encoded.save(folder / "vectors.npz", sorted(texts))
             job = {
                 "vectors": str(folder / "vectors.npz"),
@@ -61,14 +88,14 @@ class Peers:
             (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
             for name, program in _PROGRAMS.items():
                 path = Path(__file__).parent / "others" / program
+                print(f"{name}: {len(pairs):,} pairs, {sum(map(len, streams)):,} requests", file=sys.stderr)
                 command = [str(self._python), str(path), str(folder / "job.json"), str(folder / "result.json")]
                 done = subprocess.run(command, check=False, timeout=_MOST_S, cwd=folder, capture_output=True, text=True)
                 if done.returncode:
                     raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
                 result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-                served = dict(zip((pair.id for pair in pairs), result["pairs"], strict=True))
                 runs = [_run(stream, hits) for stream, hits in zip(streams, result["streams"], strict=True)]
-                found[name] = PeerResult(result["about"], served, runs)
+                found[name] = PeerResult(result["about"], result["pairs"], runs)
         return found
 
 
