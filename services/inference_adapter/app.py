@@ -353,6 +353,7 @@ class Adapter:
                     "streamway.v1.InferenceService",
                     self._servicer,
                     inference_pb2_grpc.add_InferenceServiceServicer_to_server,
+                    ("Attach",),
                 )
             ],
             telemetry=self._telemetry.interceptors(),

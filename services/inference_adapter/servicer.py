@@ -70,9 +70,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._metrics = metrics
         self.draining = False
 
-    def Attach(  # noqa: N802
+    # Its answers are bytes already: see `MountedService.serialised` in `app.py`.
+    def Attach(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[inference_pb2.AttachRequest], context: Any
-    ) -> AsyncIterator[inference_pb2.AttachResponse]:
+    ) -> AsyncIterator[bytes]:
         identity = caller()
         tenant = None if identity.mesh else identity.tenant
         stream = AttachStream(self._worker, self._directory, self._clock, self._limits, tenant)

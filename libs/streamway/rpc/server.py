@@ -16,6 +16,7 @@ from streamway.auth import Credentials, watch_tenancy
 from streamway.config.shared import SharedSettings
 from streamway.rpc.interceptors import AuthInterceptor, ErrorInterceptor
 from streamway.rpc.options import server_options
+from streamway.rpc.serialised import SerialisedInterceptor
 from streamway.runtime.address import host_port
 from streamway.runtime.start import StartError
 from streamway.tenancy.watching import TenancyWatch
@@ -23,11 +24,15 @@ from streamway.tenancy.watching import TenancyWatch
 
 @dataclass(frozen=True)
 class MountedService:
-    """One servicer and how it is added: `add` is the generated `add_…Servicer_to_server`, `name` the full proto name."""
+    """One servicer and how it is added: `add` is the generated `add_…Servicer_to_server`, `name` the full proto name.
+
+    Methods in `serialised` stream answers that are bytes already.
+    """
 
     name: str
     servicer: Any
     add: Callable[[Any, grpc.aio.Server], None]
+    serialised: tuple[str, ...] = ()
 
 
 class MeshServer:
@@ -52,8 +57,14 @@ class MeshServer:
         self._host = host
         self._port = port
         self._services = services
+        serialised = [f"/{service.name}/{method}" for service in services for method in service.serialised]
         self._server = grpc.aio.server(
-            interceptors=[*telemetry, ErrorInterceptor(), AuthInterceptor(token, credentials)],
+            interceptors=[
+                *telemetry,
+                ErrorInterceptor(),
+                AuthInterceptor(token, credentials),
+                *([SerialisedInterceptor(serialised)] if serialised else []),
+            ],
             options=server_options(shared.max_message_bytes),
         )
         self._health = health.aio.HealthServicer()

@@ -44,17 +44,16 @@ class AttachStream:
         self._tenant = tenant
         self._outbox = Outbox(limits.buffer_bytes)
 
-    async def run(
-        self, commands: AsyncIterator[inference_pb2.AttachRequest]
-    ) -> AsyncIterator[inference_pb2.AttachResponse]:
-        """The batches. Ends when the commands have ended and every subscription too. Raises StreamwayError."""
+    async def run(self, commands: AsyncIterator[inference_pb2.AttachRequest]) -> AsyncIterator[bytes]:
+        """The batches, each an AttachResponse as it is sent. Ends when the commands have ended and every subscription too.
+        Raises StreamwayError."""
         outbox = self._outbox
         self._directory.opened(outbox)
         try:
             async with TaskScope("attach") as scope:
                 scope.spawn(self._read(commands), "commands")
                 while await outbox.wait():
-                    yield inference_pb2.AttachResponse.FromString(outbox.batch())
+                    yield outbox.batch()
         finally:
             self._directory.closed(outbox)
 

@@ -76,6 +76,34 @@ async def client(servicer: Router, shared: SharedSettings | None = None) -> Asyn
         yield channel
 
 
+async def test_a_serialised_method_sends_its_bytes_as_they_are_and_fails_as_others_do() -> None:
+    class Serialised(Router):
+        async def Connect(self, request_iterator, context):
+            async for request in request_iterator:
+                if not request.commands:
+                    raise InvalidArgument("commands", "is empty")
+                yield b""
+                yield router_pb2.ConnectResponse(events=[{"position": 7}]).SerializeToString()
+
+    add = router_pb2_grpc.add_RouterServiceServicer_to_server
+    server = MeshServer("127.0.0.1", 0, SharedSettings(), [MountedService(NAME, Serialised(), add, ("Connect",))])
+    await server.start()
+    try:
+        async with open_channel(server.address, SharedSettings()) as channel:
+            stub = router_pb2_grpc.RouterServiceStub(channel)
+            assert (await stub.ListModels(router_pb2.ListModelsRequest())).models
+            async with own_call(stub.Connect()) as call:
+                await call.write(router_pb2.ConnectRequest(commands=[{}]))
+                assert (await call.read()) == router_pb2.ConnectResponse()
+                assert (await call.read()).events[0].position == 7
+                await call.write(router_pb2.ConnectRequest())
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call.read()
+                assert from_rpc_error(caught.value).name == "invalid_argument"
+    finally:
+        await server.stop(0)
+
+
 def keys_file(folder: Path) -> Path:
     path = folder / "keys.yaml"
     path.write_text(f"keys: [{{hash: {hash_key('good')}, tenant: acme}}]", encoding="utf-8")
