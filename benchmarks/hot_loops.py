@@ -30,8 +30,9 @@ from services.edge.io.outbox import ChunkedOutbox, Flusher, Outbox
 from services.inference_adapter.backends.openai_http.chunks import ChunkReader
 from services.inference_adapter.backends.openai_http.sse import SSEParser
 from services.inference_adapter.core.numbering import Numbering
+from services.inference_adapter.core.wire import framed
 from streamway.attach.table import SubscriptionTable
-from streamway.journal import Entry, Kind, Merger, encode_events
+from streamway.journal import Entry, Kind, Merger
 from streamway.journal.cursor import Cursor
 from streamway.journal.packing import head_of, pack_append
 from streamway.v1 import common_pb2, inference_pb2
@@ -139,7 +140,8 @@ def worker_flush(tokens: int) -> Callable[[], None]:
             numbering.piece(0, " word")
             events = numbering.take()
             last = numbering.position
-            pack_append(key, head, Entry(_EPOCH, last, last, Kind.TOKENS, encode_events(events)))
+            payload = framed(events[0][1])
+            pack_append(key, head, Entry(_EPOCH, last, last, Kind.TOKENS, payload))
 
     return run
 

@@ -5,7 +5,7 @@
     flushed as:   started  token  └── token 4…6, units 3 ──┘   finished
 
 A piece gets its position when it comes and keeps it. The ranges of the events tile: 1 is `accepted`, made by whoever accepted
-the request. Per-token path: pieces are kept as plain text until a flush, since one protobuf event costs as much as five pieces.
+the request. Per-token path: pieces are kept as plain text until a flush, and an event is bytes from the beginning.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from google.rpc import status_pb2
 
+from services.inference_adapter.core.delivery import Kept
+from services.inference_adapter.core.wire import epoch_head, plain_token
 from streamway.journal.line import Line
 from streamway.lanes.task import EarlierCall
 from streamway.v1 import common_pb2
@@ -32,6 +34,7 @@ class Numbering:
         "_ended",
         "_first_index",
         "_first_position",
+        "_head",
         "_ids",
         "_indices",
         "_made",
@@ -47,6 +50,8 @@ class Numbering:
 
     def __init__(self, position: int = 1) -> None:
         self.epoch = 0
+        # What its events begin with as bytes.
+        self._head = epoch_head(0)
         # Last number given.
         self.position = position
         # Where each engine call began, beside a journal that says it.
@@ -60,7 +65,7 @@ class Numbering:
         self._ended: set[int] = set()
         self._truncated = ""
         # Events that are closed but not flushed, in order.
-        self._made: list[common_pb2.Event] = []
+        self._made: list[Kept] = []
         # Tokens counted so far in each choice.
         self._indices: dict[int, int] = {}
         # The open run: neighbouring pieces of one choice. Empty when `_texts` is.
@@ -73,11 +78,12 @@ class Numbering:
 
     def accepted(self, accepted: common_pb2.Accepted) -> None:
         """Position 1 of a generation that nobody accepted before."""
-        self._made.append(common_pb2.Event(position=self.position, accepted=accepted))
+        self._add(common_pb2.Event(position=self.position, accepted=accepted))
 
     def resume(self, epoch: int, position: int, tokens: Mapping[int, int]) -> None:
         """Goes on behind a `begin` at `position`, which the journal has made. `tokens`: of each choice, so far."""
         self.epoch = epoch
+        self._head = epoch_head(epoch)
         self.position = position
         self._indices = dict(tokens)
 
@@ -90,12 +96,13 @@ class Numbering:
     def started(self, epoch: int, worker: str, queued_ms: int) -> None:
         """The engine call has begun under `epoch`."""
         self.epoch = epoch
+        self._head = epoch_head(epoch)
         self.position += 1
         self._begun = (*self._begun, (epoch, self.position))
         started = common_pb2.Started(worker=worker, queued_ms=queued_ms)
         if len(self._begun) > 1:
             started.line = str(Line(((0, 1), *self._begun)))
-        self._made.append(common_pb2.Event(epoch=epoch, position=self.position, started=started))
+        self._add(common_pb2.Event(epoch=epoch, position=self.position, started=started))
 
     def piece(
         self, choice: int, text: str, raw_delta: bytes = b"", finish_reason: str = "", token_ids: tuple[int, ...] = ()
@@ -148,16 +155,16 @@ class Numbering:
         finished = common_pb2.Finished(
             finish_reason=self.finish_reason or "stop", usage=usage, truncated=self._truncated
         )
-        self._made.append(common_pb2.Event(epoch=self.epoch, position=self.position, finished=finished))
+        self._add(common_pb2.Event(epoch=self.epoch, position=self.position, finished=finished))
 
     def failed(self, status: status_pb2.Status) -> None:
         """The terminal event of one that did not."""
         self._close_run()
         self.position += 1
         told = common_pb2.Error(status=status, delivered_until=self.position - 1)
-        self._made.append(common_pb2.Event(epoch=self.epoch, position=self.position, error=told))
+        self._add(common_pb2.Event(epoch=self.epoch, position=self.position, error=told))
 
-    def take(self) -> list[common_pb2.Event]:
+    def take(self) -> list[Kept]:
         """The events since the last call, in order. They are the caller's."""
         if self._texts:
             self._close_run()
@@ -171,21 +178,34 @@ class Numbering:
         if self._texts and self._choice == choice:
             self._run_reason = finish_reason
             return True
-        for event in reversed(self._made):
+        for at in reversed(range(len(self._made))):
+            event = common_pb2.Event.FromString(self._made[at][1])
             if event.HasField("token") and event.token.choice == choice:
                 self._end_choice(event.token, finish_reason)
+                self._made[at] = event.position, event.SerializeToString()
                 return True
         return False
+
+    def _add(self, event: common_pb2.Event) -> None:
+        self._made.append((event.position, event.SerializeToString()))
 
     def _close_run(self, raw_delta: bytes = b"") -> None:
         texts = self._texts
         if not texts:
             return
+        units = len(texts)
+        text = texts[0] if units == 1 else "".join(texts)
+        self._texts = []
+        if text and not (self._choice or self._ids or raw_delta or self._run_reason):
+            first = self._first_position if units > 1 else 0
+            raw = plain_token(self._head, first, self.position, text, self._first_index, units)
+            self._made.append((self.position, raw))
+            return
         event = common_pb2.Event(epoch=self.epoch, position=self.position)
         token = event.token
-        token.text = texts[0] if len(texts) == 1 else "".join(texts)
-        token.units = len(texts)
-        if len(texts) > 1:
+        token.text = text
+        token.units = units
+        if units > 1:
             event.first_position = self._first_position
         if self._choice:
             token.choice = self._choice
@@ -199,8 +219,7 @@ class Numbering:
         if self._run_reason:
             self._end_choice(token, self._run_reason)
             self._run_reason = ""
-        self._texts = []
-        self._made.append(event)
+        self._add(event)
 
     def _end_choice(self, token: common_pb2.Token, finish_reason: str) -> None:
         token.choice_finished.finish_reason = finish_reason

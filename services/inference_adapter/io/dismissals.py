@@ -73,6 +73,6 @@ class Dismissals:
         transcript = self._memory.open(id_, tenant, now)
         numbering = Numbering()
         numbering.failed(to_status(error))
-        self._memory.append(transcript, numbering.take(), now)
+        self._memory.keep(transcript, numbering.take(), now)
         self._memory.end(transcript, now)
         self._directory.appeared(transcript)

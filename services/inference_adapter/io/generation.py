@@ -248,7 +248,7 @@ class Generation:
         if not events:
             return 0, 0
         transcript = self.transcript
-        added = self._place.memory.append(transcript, events, self._place.clock.monotonic())
+        added = self._place.memory.keep(transcript, events, self._place.clock.monotonic())
         # A copy: a reader whose outbox overflows leaves while we walk.
         for reader in transcript.readers[:]:
             reader.grown(added)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Set
 from typing import Final
 
 import structlog
 from redis.exceptions import RedisError
 
 from services.inference_adapter.core.continuation import Complete, Continue, Decision, Refuse, judge, made_tokens
-from services.inference_adapter.core.delivery import Kept
 from services.inference_adapter.core.estimate import estimated_prompt
 from services.inference_adapter.core.transcribing import transcribe
 from services.inference_adapter.core.transcript import Transcript
@@ -233,14 +232,8 @@ class JournaledGeneration(Generation):
         if not events or writing is None:
             return 0, 0
         last = numbering.position
-        kept: Sequence[Kept]
-        if len(events) == 1:
-            raw = events[0].SerializeToString()
-            kept, payload = ((last, raw),), framed(raw)
-        else:
-            kept = [(event.position, event.SerializeToString()) for event in events]
-            payload = b"".join([framed(raw) for _, raw in kept])
-        self._delivery.put(kept)
+        payload = framed(events[0][1]) if len(events) == 1 else b"".join([framed(raw) for _, raw in events])
+        self._delivery.put(events)
         if self._alone:
             if self._phase is _ENDING:
                 self._part(self._end_alone(), EventsExpired(self.id))

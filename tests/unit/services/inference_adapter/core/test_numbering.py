@@ -17,12 +17,19 @@ def started() -> Numbering:
     return numbering
 
 
+def events_of(numbering: Numbering) -> list[common_pb2.Event]:
+    taken = numbering.take()
+    events = [common_pb2.Event.FromString(raw) for _, raw in taken]
+    assert [event.position for event in events] == [position for position, _ in taken]
+    return events
+
+
 def kinds(events: list[common_pb2.Event]) -> list[str]:
     return [str(event.WhichOneof("event")) for event in events]
 
 
 def test_the_first_event_of_a_worker_is_started_at_position_2() -> None:
-    (event,) = started().take()
+    (event,) = events_of(started())
     assert (event.position, event.epoch, event.started.worker, event.started.queued_ms) == (2, EPOCH, "w", 12)
 
 
@@ -32,14 +39,14 @@ def test_pieces_of_one_choice_are_merged_until_they_are_taken() -> None:
     for text in ("Hel", "lo", " world"):
         numbering.piece(0, text)
     assert numbering.pending_units == 3
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert (event.first_position, event.position, event.epoch) == (3, 5, EPOCH)
     assert (event.token.text, event.token.units, event.token.first_token_index) == ("Hello world", 3, 0)
     numbering.piece(0, "!")
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert (event.first_position, event.position) == (0, 6)
     assert (event.token.text, event.token.units, event.token.first_token_index) == ("!", 1, 3)
-    assert numbering.take() == []
+    assert events_of(numbering) == []
 
 
 def test_pieces_of_another_choice_are_not_merged() -> None:
@@ -47,7 +54,7 @@ def test_pieces_of_another_choice_are_not_merged() -> None:
     numbering.take()
     for choice, text in ((0, "a"), (0, "b"), (1, "x"), (0, "c")):
         numbering.piece(choice, text)
-    events = numbering.take()
+    events = events_of(numbering)
     assert [(e.token.choice, e.token.text, e.position) for e in events] == [(0, "ab", 4), (1, "x", 5), (0, "c", 6)]
     assert [e.token.first_token_index for e in events] == [0, 0, 2]
 
@@ -58,7 +65,7 @@ def test_a_raw_delta_is_never_merged() -> None:
     numbering.piece(0, "a")
     numbering.piece(0, "", raw_delta=b'{"x":1}')
     numbering.piece(0, "b")
-    events = numbering.take()
+    events = events_of(numbering)
     assert [(e.token.text, e.token.raw_delta, e.token.units) for e in events] == [
         ("a", b"", 1),
         ("", b'{"x":1}', 1),
@@ -75,7 +82,7 @@ def test_a_lone_finish_reason_rides_with_the_last_unflushed_piece_of_its_choice(
     numbering.piece(0, "", finish_reason="length")
     numbering.piece(1, "", finish_reason="stop")
     numbering.finished(None)
-    events = numbering.take()
+    events = events_of(numbering)
     assert [e.token.choice_finished.finish_reason for e in events[:2]] == ["length", "stop"]
     assert kinds(events) == ["token", "token", "finished"]
     assert [e.position for e in events] == [3, 4, 5]
@@ -87,7 +94,7 @@ def test_a_lone_finish_reason_has_a_position_of_its_own_when_its_piece_is_gone()
     numbering.piece(0, "a")
     numbering.take()
     numbering.piece(0, "", finish_reason="stop")
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert (event.position, event.token.text, event.token.units) == (4, "", 1)
     assert event.token.choice_finished.finish_reason == "stop"
     assert event.token.first_token_index == 1
@@ -98,7 +105,7 @@ def test_a_finish_reason_that_comes_with_text_ends_its_piece() -> None:
     numbering.take()
     numbering.piece(0, "a")
     numbering.piece(0, "b", finish_reason="stop")
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert (event.token.text, event.token.choice_finished.finish_reason) == ("ab", "stop")
 
 
@@ -107,10 +114,10 @@ def test_a_finish_reason_rides_on_a_raw_delta_too() -> None:
     numbering.take()
     numbering.piece(0, "", raw_delta=b"{}")
     numbering.piece(0, "", finish_reason="tool_calls")
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert (event.token.raw_delta, event.token.choice_finished.finish_reason) == (b"{}", "tool_calls")
     numbering.piece(0, "", raw_delta=b"{}", finish_reason="tool_calls")
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert event.token.choice_finished.finish_reason == "tool_calls"
 
 
@@ -119,18 +126,18 @@ def test_token_ids_are_kept_in_order_and_counted() -> None:
     numbering.take()
     numbering.piece(0, "ab", token_ids=(1, 2))
     numbering.piece(0, "c", token_ids=(3,))
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert list(event.token.token_ids) == [1, 2, 3]
     assert event.token.units == 2
     numbering.piece(0, "d")
-    assert numbering.take()[0].token.first_token_index == 3
+    assert events_of(numbering)[0].token.first_token_index == 3
 
 
 def test_an_error_says_up_to_where_there_were_events() -> None:
     numbering = started()
     numbering.piece(0, "a")
     numbering.failed(status_pb2.Status(code=1))
-    events = numbering.take()
+    events = events_of(numbering)
     assert kinds(events) == ["started", "token", "error"]
     assert (events[-1].position, events[-1].error.delivered_until) == (4, 3)
 
@@ -138,17 +145,17 @@ def test_an_error_says_up_to_where_there_were_events() -> None:
 def test_an_error_before_the_engine_call_has_epoch_0_and_position_2() -> None:
     numbering = Numbering()
     numbering.failed(status_pb2.Status(code=1))
-    (event,) = numbering.take()
+    (event,) = events_of(numbering)
     assert (event.position, event.epoch, event.error.delivered_until) == (2, 0, 1)
 
 
 def test_usage_is_what_the_engine_said() -> None:
     numbering = started()
     numbering.finished(common_pb2.Usage(prompt_tokens=3, completion_tokens=0))
-    assert numbering.take()[-1].finished.usage.prompt_tokens == 3
+    assert events_of(numbering)[-1].finished.usage.prompt_tokens == 3
     numbering = started()
     numbering.finished(None)
-    assert not numbering.take()[-1].finished.HasField("usage")
+    assert not events_of(numbering)[-1].finished.HasField("usage")
 
 
 _PIECES = st.lists(
@@ -171,9 +178,9 @@ def test_ranges_tile_and_each_choice_has_its_text_however_it_is_flushed(
     for choice, text, raw, flush in pieces:
         numbering.piece(choice, text, raw)
         if flush:
-            events += numbering.take()
+            events += events_of(numbering)
     numbering.finished(None)
-    events += numbering.take()
+    events += events_of(numbering)
     expected = 2
     for event in events:
         assert (event.first_position or event.position) == expected
@@ -189,7 +196,7 @@ def test_calls_that_made_no_token_keep_their_positions_and_the_next_one_says_its
     numbering = Numbering()
     numbering.retried([EarlierCall("a", 1048577), EarlierCall("b", 0)])
     numbering.started(3145729, "c", 5)
-    first, second = numbering.take()
+    first, second = events_of(numbering)
     assert (first.position, first.epoch, first.started.worker, first.started.line) == (2, 1048577, "a", "")
     assert (second.position, second.epoch, second.started.worker) == (3, 3145729, "c")
     assert second.started.line == "0:1,1048577:2,3145729:3"

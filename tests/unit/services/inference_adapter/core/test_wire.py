@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.inference_adapter.core.wire import generation_stamp, head, subscription_stamp
+from services.inference_adapter.core.wire import epoch_head, generation_stamp, head, plain_token, subscription_stamp
 from streamway.v1 import common_pb2, inference_pb2
 
 
@@ -35,3 +35,19 @@ def test_every_length_is_told_right(length: int) -> None:
     first, second = inference_pb2.InferenceServiceGenerateResponse.FromString(raw).events
     assert (first.generation, first.token.text) == (name, "x" * length)
     assert (second.generation, second.token.text) == (name, "y")
+
+
+_NUMBERS = st.one_of(
+    st.integers(0, 300), st.sampled_from([127, 128, 4095, 4096, 16_383, 16_384]), st.integers(0, 2**32 - 1)
+)
+
+
+@given(_NUMBERS, _NUMBERS, _NUMBERS, st.text(min_size=1, max_size=300), _NUMBERS, _NUMBERS)
+def test_a_plain_token_has_the_bytes_that_protobuf_writes(
+    epoch: int, first: int, position: int, text: str, index: int, units: int
+) -> None:
+    position, units = max(first, position) + 1, units + 1
+    told = common_pb2.Token(text=text, first_token_index=index, units=units % 2**32 or 1)
+    wanted = common_pb2.Event(epoch=epoch, position=position, first_position=first, token=told)
+    made = plain_token(epoch_head(epoch), first, position, text, index, told.units)
+    assert made == wanted.SerializeToString(deterministic=True)
