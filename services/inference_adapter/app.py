@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 
 from services.inference_adapter.core.concurrency import Concurrency
 from services.inference_adapter.core.engine_pace import EnginePace
+from services.inference_adapter.core.flush_window import FlushWindow
 from services.inference_adapter.core.kv_pressure import KVPressure
 from services.inference_adapter.core.memory import Memory
 from services.inference_adapter.core.preload import PreloadDepth
@@ -226,7 +227,8 @@ class Adapter:
         room = Yielding(settings.memory_bytes)
         self._memory.follow(lambda: memory.bound(room.look(self._memory.pressed)))
         self._memory.follow(lambda: self._bound.look(self._clock.monotonic()))
-        flusher = Flusher(asyncio.get_running_loop(), settings.flush_ms / 1000, metrics)
+        wait = FlushWindow(settings.flush_ms / 1000, settings.flush_late_ms / 1000)
+        flusher = Flusher(asyncio.get_running_loop(), wait, metrics)
         self._stack.callback(flusher.close)
         peers = Peers(valkey, clock, settings.worker)
         self._retries = Retries(settings.retry_budget(), valkey, peers, clock, metrics)
@@ -358,6 +360,9 @@ class Adapter:
             ],
             telemetry=self._telemetry.interceptors(),
             tenants=self._tenants,
+        )
+        metrics.gauge(
+            "streamway_flush_wait_seconds", "What a token waits at most to be merged.", lambda: wait.seconds
         )
         metrics.gauge("streamway_prefill_ms", "Milliseconds for a prompt token of late.", lambda: self._pace.prefill_ms)
         metrics.gauge(

@@ -244,7 +244,17 @@ class AdapterSettings(ServiceSettings):
     )
 
     flush_ms: float = Field(
-        default=20.0, ge=1, le=1000, description="Longest a token waits to be merged with others, in milliseconds."
+        default=20.0,
+        ge=1,
+        le=1000,
+        description="Longest a token waits to be merged with others while the process keeps up, in milliseconds.",
+    )
+    flush_late_ms: float = Field(
+        default=100.0,
+        ge=1,
+        le=1000,
+        description="The same at the most, in milliseconds: the wait becomes longer as the process falls behind. Not above "
+        "`flush_ms`: it never does.",
     )
     flush_units: int = Field(
         default=16, ge=1, le=1024, description="Token units of one generation that are flushed at once."

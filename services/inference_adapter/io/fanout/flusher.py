@@ -7,6 +7,7 @@ from typing import Protocol
 
 import structlog
 
+from services.inference_adapter.core.flush_window import FlushWindow
 from services.inference_adapter.metrics import AdapterMetrics
 
 _log = structlog.get_logger("adapter")
@@ -21,14 +22,15 @@ class Flushable(Protocol):
 
 
 class Flusher:
-    """Flushes what was marked at most `flush_s` ago, all in one go.
+    """Flushes what was marked at most `window.seconds` ago, all in one go.
 
     One timer for all generations: at a thousand streams a timer for each would cost more than the tokens.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, flush_s: float, metrics: AdapterMetrics) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, window: FlushWindow, metrics: AdapterMetrics) -> None:
         self._loop = loop
-        self._flush_s = flush_s
+        self._window = window
+        self._due = 0.0
         self._metrics = metrics
         self._marked: list[Flushable] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -37,7 +39,8 @@ class Flusher:
         """Has `item` flushed at the next tick. An item marks itself once until it is flushed by a tick."""
         self._marked.append(item)
         if self._timer is None:
-            self._timer = self._loop.call_later(self._flush_s, self._tick)
+            self._due = self._loop.time() + self._window.seconds
+            self._timer = self._loop.call_at(self._due, self._tick)
 
     def now(self, item: Flushable) -> None:
         """Flushes one item at once: its first token, a full batch, its end."""
@@ -51,6 +54,7 @@ class Flusher:
 
     def _tick(self) -> None:
         self._timer = None
+        self._window.ticked(self._loop.time() - self._due)
         marked, self._marked = self._marked, []
         units = events = 0
         for item in marked:
