@@ -361,9 +361,7 @@ class Adapter:
             telemetry=self._telemetry.interceptors(),
             tenants=self._tenants,
         )
-        metrics.gauge(
-            "streamway_flush_wait_seconds", "What a token waits at most to be merged.", lambda: wait.seconds
-        )
+        metrics.gauge("streamway_flush_wait_seconds", "What a token waits at most to be merged.", lambda: wait.seconds)
         metrics.gauge("streamway_prefill_ms", "Milliseconds for a prompt token of late.", lambda: self._pace.prefill_ms)
         metrics.gauge(
             "streamway_slot_ms", "Milliseconds a generation holds a slot of late.", lambda: self._pace.slot_ms
