@@ -29,12 +29,21 @@ from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.outbox import ChunkedOutbox, Flusher, Outbox
 from services.inference_adapter.backends.openai_http.chunks import ChunkReader
 from services.inference_adapter.backends.openai_http.sse import SSEParser
+from services.inference_adapter.core.memory import Memory
 from services.inference_adapter.core.numbering import Numbering
 from services.inference_adapter.core.wire import framed
+from services.inference_adapter.io.delivery import Delivery
+from services.inference_adapter.io.fanout.outbox import Outbox as WorkerOutbox
+from services.inference_adapter.io.fanout.subscription import Subscription
+from services.inference_adapter.metrics import AdapterMetrics
 from streamway.attach.table import SubscriptionTable
-from streamway.journal import Entry, Kind, Merger
+from streamway.journal import Begun, Entry, Kind, Line, Merger, Place, Writing
+from streamway.journal.channel import Channel
 from streamway.journal.cursor import Cursor
+from streamway.journal.entries import Begin
 from streamway.journal.packing import head_of, pack_append
+from streamway.lanes import TaskCopy
+from streamway.runtime.clock import SystemClock
 from streamway.v1 import common_pb2, inference_pb2
 from streamway.valkey import keys
 
@@ -146,6 +155,51 @@ def worker_flush(tokens: int) -> Callable[[], None]:
     return run
 
 
+class _Store:
+    """A session whose replies come when they are called for."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.replies: list[Callable[[Any], None]] = []
+
+    def send_packed(self, packed: bytes, on_reply: Callable[[Any], None]) -> None:
+        self.replies.append(on_reply)
+
+
+def worker_delivery(tokens: int) -> Callable[[], None]:
+    """From the store's reply to an append to the batch for its reader, one token in an entry and one entry in a batch."""
+    clock = SystemClock()
+    memory = Memory(most_bytes=1 << 30, most_ended=1, generation_bytes=1 << 30, ended_ttl_s=1, most_gone=1)
+    transcript = memory.open(_GENERATION, "t", clock.monotonic(), journaled=True)
+    line = Line(((0, 1), (_EPOCH, 2)))
+    begin = Entry(_EPOCH, 2, 2, Kind.BEGIN, b"", Begin("ref", "worker", line))
+    metrics = AdapterMetrics(CollectorRegistry())
+    ignored = lambda *_: None  # noqa: E731
+    delivery = Delivery(transcript, memory, clock, metrics, strict=False, on_stopped=ignored, on_finished=ignored)
+    store = _Store()
+    channel = Channel(Begun(TaskCopy(_GENERATION, 1, "ref"), Place("lane", "1-1"), (), begin), clock.monotonic())
+    writing = Writing(channel, cast("Any", store), delivery, clock.monotonic, ignored)
+    outbox = WorkerOutbox(1 << 30)
+    subscription = Subscription(outbox, clock, 1, _GENERATION, tenant=None)
+    outbox.add(subscription)
+    transcript.line = line
+    subscription.bind(transcript)
+    numbering = _Engine().numbering
+    for _ in range(tokens):
+        numbering.piece(0, " word")
+        events = numbering.take()
+        delivery.put(events)
+        writing.append(Kind.TOKENS, numbering.position, framed(events[0][1]))
+
+    def run() -> None:
+        for reply in store.replies:
+            reply(b"1048576-3")
+            outbox.batch()
+
+    return run
+
+
 def edge(surface: str) -> Callable[[int], Callable[[], None]]:
     """From the bytes of a batch of one token to what is written to its client."""
 
@@ -190,6 +244,7 @@ def _reader(surface: str, outbox: Outbox) -> Callable[[common_pb2.Event, str], N
 LOOPS: Final[dict[str, Callable[[int], Callable[[], None]]]] = {
     "adapter: engine's events to numbered pieces": engine_reader,
     "adapter: pieces to events and appends": worker_flush,
+    "adapter: replies of the store to batches": worker_delivery,
     "edge: batch to WebSocket frames": edge("websocket"),
     "edge: batch to OpenAI chunks": edge("openai"),
     "edge: batch to server-sent events": edge("sse"),
