@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from services.inference_adapter.app import Adapter
-from services.inference_adapter.backends.factory import make_backend
+from typing import TYPE_CHECKING
+
 from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings, load
 from streamway.runtime.process import run
 from streamway.telemetry import logging
 
+if TYPE_CHECKING:
+    from services.inference_adapter.app import Adapter
+
 
 def build() -> Adapter:
-    """The service as configured."""
+    """The service as configured. What serves is imported last, so that --print-config answers at once."""
     settings, shared = load(AdapterSettings, SharedSettings)
+
+    from services.inference_adapter.app import Adapter
+    from services.inference_adapter.backends.factory import make_backend
+
     logging.configure("adapter", shared.log_level, shared.log_format)
     return Adapter(settings, shared, make_backend(settings.backend_options(), settings.worker))
 

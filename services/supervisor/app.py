@@ -18,7 +18,7 @@ from rich.console import Console
 from services.supervisor.core.backoff import Backoff
 from services.supervisor.core.failures import allowed
 from services.supervisor.core.nightly import time_of
-from services.supervisor.core.plan import DRAIN_ORDER, OPERATIONS_OFFSET, STAGES, Engine, Kind, Process, plan
+from services.supervisor.core.plan import DRAIN_ORDER, OPERATIONS_OFFSET, PRELOADED, STAGES, Engine, Kind, Process, plan
 from services.supervisor.io import configuration, embedded_valkey
 from services.supervisor.io.control import Control
 from services.supervisor.io.data_dir import DataDir
@@ -30,6 +30,7 @@ from services.supervisor.io.nightly import Nightly
 from services.supervisor.io.ports import free_ports, listen, require_free
 from services.supervisor.io.ready_file import write_json
 from services.supervisor.io.socket_paths import socket_path
+from services.supervisor.io.starting import Forks, Spawner, Starter
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
 from streamway.runtime.address import host_port
@@ -71,6 +72,8 @@ class Supervisor:
         names = ([_VALKEY] if self._embedded else []) + [process.name for process in self._processes]
         self._terminal = Terminal(console, names)
         self._keepers: dict[str, Keeper] = {}
+        self._starter: Starter = Spawner()
+        self._forks: Forks | None = None
         self._engines: Engines | None = None
         self._nightly: Nightly | None = None
         # All edges accept from it.
@@ -83,6 +86,9 @@ class Supervisor:
         """Checks every configuration, then starts stage by stage. Raises StartError before anything runs where it can."""
         began = time.monotonic()
         environment = self._environment()
+        if self._settings.fork_server:
+            self._starter = self._forks = Forks(self._starter, PRELOADED, environment)
+            await self._forks.open()
         self._terminal.note("checking the configuration")
         configs = await self._configurations(environment)
         self._check_ports(configs)
@@ -141,6 +147,8 @@ class Supervisor:
         self._terminal.close()
         await self._close_control()
         await self._stop(_ABANDON_GRACE_S)
+        if self._forks is not None:
+            await self._forks.close()
         if self._engines is not None:
             await self._engines.close()
         if self._settings.ready_file is not None:
@@ -173,7 +181,8 @@ class Supervisor:
             async with asyncio.TaskGroup() as group:
                 asked = {
                     kind: group.create_task(
-                        configuration.effective(process.module, process.arguments, environment), name=kind
+                        configuration.effective(process.module, process.arguments, environment, self._starter),
+                        name=kind,
                     )
                     for kind, process in first.items()
                 }
@@ -212,7 +221,7 @@ class Supervisor:
         # Meant for servers with replicas and large snapshots. This one has neither.
         hush = ("Memory overcommit must be enabled",)
         spec = Spec(_VALKEY, command, environment, self._valkey_url, probe, _START_TIMEOUT_S, hush)
-        return Keeper(spec, self._terminal, Backoff())
+        return Keeper(spec, self._terminal, Backoff(), self._starter)
 
     def _keeper(
         self, process: Process, configs: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
@@ -239,7 +248,7 @@ class Supervisor:
             descriptors=descriptors,
             operations=operations,
         )
-        return Keeper(spec, self._terminal, Backoff())
+        return Keeper(spec, self._terminal, Backoff(), self._starter)
 
     async def _open_control(self) -> None:
         """For the console's page of failures, where that is allowed."""

@@ -64,6 +64,11 @@ class UpSettings(ServiceSettings):
     start_timeout_s: float = Field(
         default=600.0, gt=0, description="Longest an adapter may take to load its model, in seconds."
     )
+    fork_server: bool = Field(
+        default=True,
+        description="Start services as forks of one process that has imported what they need: a mesh is up, and a process that"
+        " crashed is back, in less time and memory. Off: each imports for itself. Linux only.",
+    )
     prune_at: str = Field(
         default="03:30",
         pattern=TIME_PATTERN,

@@ -24,6 +24,7 @@ _PROGRAM = """
 from services.supervisor.core import plan
 for kind in plan.MODULES:
     plan.MODULES[kind] = "tests.support.fake_service"
+plan.PRELOADED.clear()
 from services.supervisor.__main__ import main
 main()
 """

@@ -16,7 +16,11 @@ _LOW: Final = 2**64 - 1
 # Flags whose last digit is one of these have the bit "sampled".
 _ODD: Final = "13579bdf"
 # They need be rare, not secret, and several are made for each generation.
-_bits: Final = random.Random(int.from_bytes(os.urandom(16))).getrandbits  # noqa: S311
+_source: Final = random.Random(int.from_bytes(os.urandom(16)))  # noqa: S311
+_bits: Final = _source.getrandbits
+if hasattr(os, "register_at_fork"):
+    # Forks of one process must not make the same ones.
+    os.register_at_fork(after_in_child=lambda: _source.seed(int.from_bytes(os.urandom(16))))
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 

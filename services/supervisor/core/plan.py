@@ -16,6 +16,14 @@ MODULES: Final[dict[Kind, str]] = {
     "router": "services.router",
     "edge": "services.edge",
 }
+# What their processes import, as far as it starts no thread: numpy, which the cache needs, does.
+PRELOADED: Final = [
+    "services.edge.app",
+    "services.router.app",
+    "services.inference_adapter.app",
+    "services.inference_adapter.backends.factory",
+    "services.cache.settings",
+]
 # Each stage starts when the one before it is healthy, and drains when the one after it has drained. Cache and adapters need
 # nothing of each other.
 STAGES: Final[tuple[tuple[Kind, ...], ...]] = (("cache", "adapter"), ("router",), ("edge",))

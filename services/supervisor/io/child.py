@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
-_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+from services.supervisor.io.starting import Running, Spawner, Starter
+
 _LONGEST_LINE_BYTES: Final = 64 * 1024
 
 
@@ -21,8 +19,6 @@ class Child:
     """A process that dies with this one. `on_line` gets each line of its output, without the newline.
 
     `descriptors` stay open in it, under the same numbers.
-    It is spawned through `subprocess.Popen`, which uses vfork: the loop's own spawn forks, and gRPC's threads do not
-    survive that. It has a process group of its own, so that Ctrl-C reaches only the supervisor and the drain keeps its order.
     """
 
     def __init__(
@@ -31,12 +27,14 @@ class Child:
         environment: Mapping[str, str],
         on_line: Callable[[str], None],
         descriptors: Sequence[int] = (),
+        starter: Starter | None = None,
     ) -> None:
+        self._starter = starter or Spawner()
         self._command = list(command)
         self._descriptors = tuple(descriptors)
         self._environment = dict(environment)
         self._on_line = on_line
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Running | None = None
         self._output: _Lines | None = None
         self._transport: asyncio.ReadTransport | None = None
         self._started_at = 0.0
@@ -61,17 +59,8 @@ class Child:
     async def start(self) -> None:
         """Starts it."""
         read, write = os.pipe()
-        launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid())]
         try:
-            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own command; returns after vfork
-                [*launcher, *self._command],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=write,
-                stderr=write,
-                process_group=0,
-                pass_fds=self._descriptors,
-            )
+            self._process = await self._starter.start(self._command, self._environment, write, write, self._descriptors)
         finally:
             os.close(write)
         self._started_at = time.monotonic()
@@ -86,9 +75,7 @@ class Child:
         process = self._process
         if process is None:
             raise RuntimeError("not started")
-        if process.poll() is None:
-            await _exit_of(process)
-        code = process.wait()
+        code = await process.wait()
         if self._output is not None:
             # Its own children may hold the pipe open, so the rest of the output gets a moment and no more.
             await asyncio.wait({self._output.ended}, timeout=0.2)
@@ -98,7 +85,7 @@ class Child:
         """Asks it to end and kills it after `grace_s`; False when it had to be killed."""
         if self._process is None or not self.running:
             return True
-        self._process.send_signal(signal.SIGTERM)
+        self._process.signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace_s):
                 await self.wait()
@@ -110,7 +97,7 @@ class Child:
     async def kill(self) -> None:
         """Ends it at once."""
         if self._process is not None and self.running:
-            self._process.kill()
+            self._process.signal(signal.SIGKILL)
             await self.wait()
 
     def close(self) -> None:
@@ -149,20 +136,3 @@ class _Lines(asyncio.Protocol):
         if self._rest:
             self._take(self._rest.decode(errors="replace"))
             self._rest.clear()
-
-
-async def _exit_of(process: subprocess.Popen[bytes]) -> None:
-    """Returns when the process has ended: a pidfd becomes readable then. Where the system has none, it is looked at often."""
-    if not hasattr(os, "pidfd_open"):
-        while process.poll() is None:  # noqa: ASYNC110 - such a system tells no loop
-            await asyncio.sleep(0.05)
-        return
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    watched = os.pidfd_open(process.pid)
-    loop.add_reader(watched, lambda: None if ended.done() else ended.set_result(None))
-    try:
-        await ended
-    finally:
-        loop.remove_reader(watched)
-        os.close(watched)

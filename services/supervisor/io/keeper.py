@@ -13,6 +13,7 @@ from services.supervisor.io.child import Child
 from services.supervisor.io.configuration import complaint_of
 from services.supervisor.io.health import Probe
 from services.supervisor.io.journal import Journal
+from services.supervisor.io.starting import Starter
 from streamway.runtime.process import StartError
 
 _PROBE_INTERVAL_S: Final = 0.05
@@ -42,8 +43,9 @@ class Spec:
 class Keeper:
     """One supervised process."""
 
-    def __init__(self, spec: Spec, journal: Journal, backoff: Backoff) -> None:
+    def __init__(self, spec: Spec, journal: Journal, backoff: Backoff, starter: Starter) -> None:
         self.spec = spec
+        self._starter = starter
         self._journal = journal
         self._backoff = backoff
         self._child: Child | None = None
@@ -107,7 +109,8 @@ class Keeper:
     async def _spawn(self) -> None:
         if self._child is not None:
             self._child.close()
-        self._child = Child(self.spec.command, self.spec.environment, self._show, self.spec.descriptors)
+        spec = self.spec
+        self._child = Child(spec.command, spec.environment, self._show, spec.descriptors, self._starter)
         await self._child.start()
 
     def _show(self, line: str) -> None:
