@@ -51,7 +51,7 @@ def report_pairs(
 ) -> list[Scored]:
     """Prints the tables of one set: the reported half, with the verifier trained on the other one; gives that half.
 
-    `peers` has what other caches serve: by their name, whether each pair, by its id, is answered.
+    `peers` has what other caches serve: by their name, whether a pair, by its id, is answered, for some of them.
     """
     scored = _score(pairs, encoded)
     verifier = _train([each for each in scored if not is_reported(each.pair.id)])
@@ -70,8 +70,8 @@ def report_pairs(
         rows.append((f"{threshold:.2f}", *cells))
     table(("similarity >=", *ARMS), rows)
     for peer, served in peers.items():
-        rates = [Rate(sum(served[each.pair.id] for each in these), len(these)) for these in (good, bad)]
-        print(f"{peer}: reusable {rates[0]} %, traps {rates[1]} % (95 % intervals)")
+        rates = answered(shown, served)
+        print(f"{peer}, of {len(served)} of these: reusable {rates[0]} %, traps {rates[1]} % (95 % intervals)")
     print()
     table(
         ("reusable served at a trap rate of", *ARMS),
@@ -82,6 +82,14 @@ def report_pairs(
     report_rules(name, [Near(each.pair.a, each.pair.b, each.pair.reusable) for each in near])
     _cost(shown)
     return shown
+
+
+def answered(scored: Sequence[Scored], served: Mapping[str, bool]) -> tuple[Rate, Rate]:
+    """Of the reusable pairs and of the traps that another cache was asked."""
+    asked = [each for each in scored if each.pair.id in served]
+    parts = [each for each in asked if each.pair.reusable], [each for each in asked if not each.pair.reusable]
+    good, bad = (Rate(sum(served[each.pair.id] for each in part), len(part)) for part in parts)
+    return good, bad
 
 
 def _score(pairs: Sequence[LabelledPair], encoded: Encoded) -> list[Scored]:

@@ -19,7 +19,7 @@ from streamway.runtime.start import StartError
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
 from tests.support.adapter_world import eventually
 from tests.support.valkey_server import ValkeyServer
-from tests.unit.services.cache.requests import answer, typed
+from tests.unit.services.cache.requests import answer, body, typed
 
 EXACT, ALIKE = cache_pb2.CACHE_OUTCOME_HIT_EXACT, cache_pb2.CACHE_OUTCOME_HIT_SEMANTIC
 MISS = cache_pb2.CACHE_OUTCOME_MISS
@@ -167,6 +167,12 @@ async def test_h1_tenants_never_share_and_a_claim_is_believed_only_with_the_mesh
 
     await eventually(lambda: outcome("a"), ALIKE)
     assert await outcome("b") == MISS
+    # A field of the body is not who asks.
+    said = {"messages": [{"role": "user", "content": "How can I reset my password?"}]}
+    for claim, tenant, expected in ({}, "a", ALIKE), ({"tenant": "a"}, "b", MISS), ({"user": "a"}, "b", MISS):
+        posing = body({**said, **claim}, cache=common_pb2.CACHE_POLICY_SEMANTIC, tenant=tenant)
+        posing.ClearField("sampling")
+        assert (await stub.Lookup(cache_pb2.LookupRequest(request=posing), metadata=mesh)).outcome == expected, claim
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from benchmarks.cache_eval import made
 from benchmarks.cache_eval.data import Asked, LabelledPair, is_reported
+from benchmarks.cache_eval.encoder import Encoded
 from benchmarks.cache_eval.figures import Rate, interval
+from benchmarks.cache_eval.peers import Asking, PeerResult
 from benchmarks.cache_eval.streams import POLICIES, Policy, Run
 from benchmarks.cache_eval.traffic import fixed, of_pairs, questions_of, without_repeats
 
@@ -117,3 +121,42 @@ def test_intervals_are_wilsons() -> None:
     assert (round(low, 2), round(high, 2)) == (2.15, 11.18)
     assert interval(0, 0) == (0.0, 100.0)
     assert str(Rate(0, 100)) == "0.0 (0.0–3.7)"
+
+
+class Letters:
+    """Counts what it is asked; a vector for each text."""
+
+    name = "letters"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        self.asked += texts
+        return np.array([[len(text), text.count("a"), 1] for text in texts], np.float32)
+
+
+def test_a_text_is_encoded_once_in_all_runs_and_a_run_that_was_ended_loses_nothing_whole(tmp_path: Path) -> None:
+    texts = ["a" * number for number in range(1, 80)]
+    first = Letters()
+    whole = Encoded(first, "x", tmp_path).of(texts)
+    assert sorted(first.asked) == texts
+    second = Letters()
+    again = Encoded(second, "x", tmp_path)
+    assert np.array_equal(again.of([*texts, "new", "a"]), [*whole, [3, 0, 1], whole[0]])
+    assert second.asked == ["new"]
+    # Ended between the vectors of a batch and its texts.
+    (rows,) = tmp_path.glob("*.f32")
+    rows.write_bytes(rows.read_bytes() + bytes(12))
+    third = Letters()
+    assert np.array_equal(Encoded(third, "x", tmp_path).of(["a"]), whole[:1])
+    assert third.asked == ["a"]
+
+
+def test_what_other_caches_answered_is_told_to_who_asked() -> None:
+    asking = Asking()
+    places = [asking.add_pairs([pair("1", "a", "b", True)]), asking.add_pairs([pair("1", "c", "d", False)])]
+    assert asking.add_stream([Asked("a", "x")]) == 0
+    asking.answers = {"other": PeerResult("", [True, False], [Run(hits=[True])])}
+    assert [asking.pairs_of(place) for place in places] == [{"other": {"1": True}}, {"other": {"1": False}}]
+    assert asking.stream_of(0)["other"].hits == [True]
