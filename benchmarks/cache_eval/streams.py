@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 
 import numpy as np
@@ -202,15 +203,17 @@ def run_all(
     """Each policy, or those named, over each order; see `Policy.run`."""
     policies = [policy for policy in POLICIES if not only or policy.name in only]
     vectors = [encode([each.text for each in order]) for order in orders]
-    # No fork: threads of the encoder would be left behind half.
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("forkserver")) as pool:
-        by_order = [
-            pool.submit(_of_order, policies, order, rows, seed, skip)
+    runs = {
+        policy.name: [
+            _processes().submit(policy.run, order, rows, seed, skip)
             for seed, (order, rows) in enumerate(zip(orders, vectors, strict=True), 1)
         ]
-        runs = [each.result() for each in by_order]
-    return {policy.name: [run[at] for run in runs] for at, policy in enumerate(policies)}
+        for policy in policies
+    }
+    return {name: [each.result() for each in of_policy] for name, of_policy in runs.items()}
 
 
-def _of_order(policies: Sequence[Policy], order: Sequence[Asked], rows: Vectors, seed: int, skip: int) -> list[Run]:
-    return [policy.run(order, rows, seed, skip) for policy in policies]
+@cache
+def _processes() -> ProcessPoolExecutor:
+    """For all streams: what they have analysed stays. No fork: threads of the encoder would be left behind half."""
+    return ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("forkserver"))

@@ -150,6 +150,10 @@ class CacheSettings(ServiceSettings):
         description="`equal`: questions are compared only where all turns before them are equal. `self_contained`: a question of"
         " one sentence, at least four words of content and none that points elsewhere is compared whatever was said before it.",
     )
+    semantic_by_entry: bool = Field(
+        default=False,
+        description="Where semantic_threshold is budget: comparisons with an entry shift its similarities, by 0.03 at most.",
+    )
     semantic_rules_off: tuple[str, ...] = Field(
         default=(), description="Rules that refuse no near question any more, by name: see docs/cache.md."
     )
@@ -219,6 +223,7 @@ class CacheSettings(ServiceSettings):
             compare_share=self.semantic_compare_share,
             shadow=self.semantic_shadow,
             disabled=self.semantic_rules_off,
+            refine=self.semantic_by_entry,
             self_contained=self.semantic_history == "self_contained",
         )
 
