@@ -28,13 +28,15 @@ class AttachSink(Protocol):
 class Subscription:
     """What must be known to subscribe again."""
 
-    __slots__ = ("deliver", "generation", "judges", "merger", "sink", "view", "wait_ms")
+    __slots__ = ("deliver", "generation", "judges", "merger", "receive", "sink", "view", "wait_ms")
 
     def __init__(
         self, generation: str, merger: Merger, view: inference_pb2.View.ValueType, sink: AttachSink, wait_ms: int
     ) -> None:
         self.generation = generation
         self.merger = merger
+        # Bound once: per-token path.
+        self.receive = merger.receive
         # Whoever reads the outcome alone gets one event, which follows nothing.
         self.judges = view != inference_pb2.VIEW_OUTCOME
         self.view = view

@@ -101,29 +101,33 @@ class SubscriptionTable:
         subscriptions = self._subscriptions
         called = False
         for event in events:
-            subscription = subscriptions.get(event.subscription)
+            number = event.subscription
+            subscription = subscriptions.get(number)
             if subscription is None:
                 continue
-            position = event.position
             kind = event.WhichOneof("event")
+            position = event.position
             if position and subscription.judges:
-                epoch = event.epoch
-                if epoch or kind != "error":
-                    line = None if kind == "token" else line_of(event, kind or "")
-                    verdict = subscription.merger.receive(epoch, event.first_position or position, position, line)
-                    if verdict is not DELIVER:
-                        if verdict is not DROP:
-                            called = True
-                            self._miss(event.subscription, subscription)
-                        continue
-            if kind in ("finished", "error"):
-                self._end(event.subscription)
+                if kind == "token":
+                    verdict = subscription.receive(event.epoch, event.first_position or position, position)
+                elif event.epoch or kind != "error":
+                    line = line_of(event, kind or "")
+                    verdict = subscription.receive(event.epoch, event.first_position or position, position, line)
+                else:
+                    verdict = DELIVER
+                if verdict is not DELIVER:
+                    if verdict is not DROP:
+                        called = True
+                        self._miss(number, subscription)
+                    continue
+            if kind != "token" and kind in ("finished", "error"):
+                self._end(number)
             called = True
             try:
                 subscription.deliver(event, kind or "")
             except Exception:  # noqa: BLE001 — one reader's fault must not end the stream of the others
                 _log.exception("sink_failed", worker=self._worker, of=subscription.generation)
-                self._drop(event.subscription, subscription)
+                self._drop(number, subscription)
         return called
 
     def lose(self, error: StreamwayError) -> int:

@@ -102,10 +102,6 @@ class EdgeMetrics(Collector):
         found = "recovered" if resumed.recovered else "not_recovered"
         self.resumes["behind" if resumed.behind else found] += 1
 
-    def sent(self, surface: str, size: int) -> None:
-        """Bytes handed to the kernel or the transport's buffer."""
-        self.bytes[surface] += size
-
     def collect(self) -> Iterator[Metric]:
         """What is counted as plain numbers."""
         live = GaugeMetricFamily("streamway_edge_live_generations", "Generations open now.", labels=["surface"])

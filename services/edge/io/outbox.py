@@ -62,6 +62,8 @@ class Flusher:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.metrics = metrics
+        # Bytes handed to the kernel or the transport's buffer, by surface.
+        self.sent = metrics.bytes
         # A stream's part of the memory for streams: it changes with how many there are.
         self.slow_bytes = slow_bytes
         self.buffer_bytes = buffer_bytes
@@ -229,14 +231,16 @@ class Outbox:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._parts = []
         self._size = 0
-        transport = self._transport
-        if self.half_closed:
-            self.cut()
         if self.closed:
+            return
+        transport = self._transport
+        if transport.is_closing():
+            # Half-closed.
+            self.cut()
             return
         transport.write(self.framed(data))
         flusher = self._flusher
-        flusher.metrics.sent(self.surface, len(data))
+        flusher.sent[self.surface] += len(data)
         waiting = transport.get_write_buffer_size()
         if waiting:
             flusher.behind(self, waiting)

@@ -95,18 +95,17 @@ class Memory:
     def keep(self, transcript: Transcript, events: Sequence[Kept], now: float) -> int:
         """The same for events that are serialised already."""
         # `Transcript.keep` written out: per-token path.
-        kept, positions, added = transcript.events, transcript.positions, 0
-        moments, moment = transcript.moments, int((now - transcript.opened_at) * 1000) & LAST_MOMENT
+        moment, added = int((now - transcript.opened_at) * 1000) & LAST_MOMENT, 0
         for position, raw in events:
-            kept.append(raw)
-            positions.append(position)
-            moments.append(moment)
+            transcript.events.append(raw)
+            transcript.positions.append(position)
+            transcript.moments.append(moment)
             added += len(raw) + OVERHEAD_BYTES
-        transcript.bytes += added
-        self.bytes += added
         share = transcript.share
-        share.bytes += added
-        if transcript.bytes > self._generation_bytes or self.bytes > self._most_bytes or share.bytes > share.bound:
+        transcript.bytes = kept = transcript.bytes + added
+        self.bytes = in_all = self.bytes + added
+        share.bytes = of_tenant = share.bytes + added
+        if kept > self._generation_bytes or in_all > self._most_bytes or of_tenant > share.bound:
             self._make_room(transcript)
         return added
 

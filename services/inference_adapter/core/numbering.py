@@ -56,7 +56,7 @@ class Numbering:
         self.position = position
         # Where each engine call began, beside a journal that says it.
         self._begun: tuple[tuple[int, int], ...] = ()
-        # Token units in all, and of these not flushed yet.
+        # Token units that were flushed, and those that were not yet.
         self.units = 0
         self.pending_units = 0
         # Why choice 0 ended; empty until it did.
@@ -108,22 +108,23 @@ class Numbering:
         self, choice: int, text: str, raw_delta: bytes = b"", finish_reason: str = "", token_ids: tuple[int, ...] = ()
     ) -> None:
         """One chunk of the answer."""
-        if finish_reason:
-            self._ended.add(choice)
-            if choice == 0:
-                self.finish_reason = finish_reason
-            if not text and not raw_delta and not token_ids and self._ride(choice, finish_reason):
-                return
-        if self._texts and (raw_delta or choice != self._choice or self._run_reason):
+        if finish_reason and self._ends(choice, finish_reason, alone=not (text or raw_delta or token_ids)):
+            return
+        texts = self._texts
+        if texts and (raw_delta or choice != self._choice or self._run_reason):
             self._close_run()
-        self.position += 1
-        self.units += 1
+            texts = self._texts
+        position = self.position = self.position + 1
         self.pending_units += 1
-        if not self._texts:
+        if not texts:
             self._choice = choice
-            self._first_position = self.position
+            self._first_position = position
             self._first_index = self._indices.get(choice, 0)
-        self._texts.append(text)
+        texts.append(text)
+        if text and not (token_ids or finish_reason or raw_delta):
+            # Nearly every one.
+            self._indices[choice] = self._indices.get(choice, 0) + 1
+            return
         # A chunk may carry several tokens, and one that only ends its choice carries none.
         count = len(token_ids) or (1 if text or raw_delta else 0)
         if count:
@@ -170,8 +171,16 @@ class Numbering:
             self._close_run()
         made = self._made
         self._made = []
+        self.units += self.pending_units
         self.pending_units = 0
         return made
+
+    def _ends(self, choice: int, finish_reason: str, *, alone: bool) -> bool:
+        """Notes that a choice has ended. True: with a piece that is there already, and nothing more is to be told."""
+        self._ended.add(choice)
+        if choice == 0:
+            self.finish_reason = finish_reason
+        return alone and self._ride(choice, finish_reason)
 
     def _ride(self, choice: int, finish_reason: str) -> bool:
         """Puts a lone finish reason on the last unflushed piece of its choice; False when there is none."""

@@ -157,7 +157,8 @@ class Outbox:
                 self._release(subscription, sent_bytes)
                 break
             subscription.ready = False
-            self._release(subscription)
+            self._waiting_bytes -= subscription.waiting_bytes
+            subscription.waiting_bytes = 0
             if transcript.ended_at is not None:
                 subscription.leave()
                 self.subscriptions.pop(subscription.number, None)
