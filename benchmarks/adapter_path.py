@@ -124,14 +124,24 @@ def _read(address: str, generations: list[str], ready: multiprocessing.synchroni
     asyncio.run(run())
 
 
-async def measure(url: str, modes: Sequence[str], streams: int, rate: float, seconds: float) -> dict[str, list[float]]:
+async def measure(
+    url: str, modes: Sequence[str], streams: int, rate: float, seconds: float, flush_ms: float = 20.0
+) -> dict[str, list[float]]:
     """Microseconds of CPU a token of each mode, once for each of its turns: modes take turns of half a second, so that what
     else happens on the machine hits all of them alike."""
     valkey = await connect(url)
     engine = MetronomeEngine(streams * len(modes))
     # Between its turns, and while the others are set up, a mode is silent for longer than any engine may be.
     settings = AdapterSettings(
-        worker=_WORKER, port=0, operations_port=0, orphan_grace_s=3600, token_gap_s=0, first_token_timeout_s=0
+        worker=_WORKER,
+        port=0,
+        operations_port=0,
+        orphan_grace_s=3600,
+        token_gap_s=0,
+        first_token_timeout_s=0,
+        flush_ms=flush_ms,
+        # Always the same wait: what it costs is measured, not when it is chosen.
+        flush_late_ms=1,
     )
     adapter = Adapter(settings, SharedSettings(valkey_url=SecretStr(url)), engine)
     await adapter.start()
@@ -211,12 +221,22 @@ async def main() -> None:
     parser.add_argument(
         "--modes", nargs="+", choices=list(_MODES), default=list(_MODES), help="the first is the measure"
     )
+    parser.add_argument(
+        "--flush-ms", type=float, default=20.0, help="how long a token waits for others, in milliseconds"
+    )
     arguments = parser.parse_args()
     logging.configure("adapter", "warning", "text")
     with tempfile.TemporaryDirectory() as folder:
         server = ValkeyServer(Path(folder))
         try:
-            found = await measure(server.url, arguments.modes, arguments.streams, arguments.rate, arguments.seconds)
+            found = await measure(
+                server.url,
+                arguments.modes,
+                arguments.streams,
+                arguments.rate,
+                arguments.seconds,
+                arguments.flush_ms,
+            )
         finally:
             server.stop()
     first = arguments.modes[0]
