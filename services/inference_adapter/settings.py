@@ -32,6 +32,8 @@ _RENAMED: Final = {
     "kind": "backend",
     "url": "engine_url",
     "keep_alive": "engine_keep_alive",
+    "kept_connections": "engine_kept_connections",
+    "kept_s": "engine_kept_s",
     "probe": "engine_probe",
     "probe_timeout_s": "engine_probe_timeout_s",
 }
@@ -71,6 +73,8 @@ class AdapterSettings(ServiceSettings):
     engine_url: str = _engine_option("url")
     engine_token: SecretStr | None = _engine_option("engine_token")
     engine_keep_alive: bool | None = _engine_option("keep_alive")
+    engine_kept_connections: int = _engine_option("kept_connections")
+    engine_kept_s: float = _engine_option("kept_s")
     model_path: Path | None = _engine_option("model_path")
     model_name: str = _engine_option("model_name")
     slots: int = _engine_option("slots")

@@ -79,6 +79,15 @@ class BackendOptions(BaseModel):
         default=None,
         description="Use connections to the engine again. Empty: yes; with llama.cpp no, where 1 request in 40 fails on them.",
     )
+    kept_connections: int = Field(
+        default=256, ge=0, le=65_536, description="Most connections to the engine that are kept without a request."
+    )
+    kept_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=86_400,
+        description="Seconds after which a connection without a request is not used again. 0: as long as the engine keeps it.",
+    )
     connect_timeout_s: float = Field(
         default=5.0, gt=0, le=300, description="Longest wait for a connection to the engine, in seconds."
     )

@@ -48,8 +48,9 @@ class OpenAIHTTPBackend:
         self._address = parse(options.url)
         self._pool = ConnectionPool(
             self._address,
-            keep_alive=options.keep_alive is not False,
+            most_idle=0 if options.keep_alive is False else options.kept_connections,
             connect_timeout_s=options.connect_timeout_s,
+            idle_s=options.kept_s,
         )
         self._scope = TaskScope("engine")
         self._calls: set[StreamCall] = set()

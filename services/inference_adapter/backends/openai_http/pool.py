@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from services.inference_adapter.backends.openai_http.address import EngineAddress
 from services.inference_adapter.backends.openai_http.connection import EngineConnection
 
-IDLE_LIMIT: Final = 256
-
 
 class ConnectionPool:
-    """Opens connections and, with `keep_alive`, keeps up to 256 for the next request, the last used first."""
+    """Opens connections and keeps up to `most_idle` for the next request, the last used first.
 
-    def __init__(self, address: EngineAddress, *, keep_alive: bool, connect_timeout_s: float) -> None:
-        self._address, self._keep_alive, self._connect_timeout_s = address, keep_alive, connect_timeout_s
-        self._idle: list[EngineConnection] = []
+    One that had no request for `idle_s` seconds is not used again; 0: for as long as the engine keeps it.
+    """
+
+    def __init__(
+        self, address: EngineAddress, *, most_idle: int, connect_timeout_s: float, idle_s: float = 0.0
+    ) -> None:
+        self._address, self._connect_timeout_s = address, connect_timeout_s
+        self._most_idle, self._idle_s = most_idle, idle_s
+        # Each with the loop's time since which it has been idle, the longest first.
+        self._idle: dict[EngineConnection, float] = {}
         self._open: set[EngineConnection] = set()
 
     def take(self) -> EngineConnection | None:
         """A connection that is ready, or None: then `connect` makes one."""
+        self._drop_old()
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if connection.usable:
                 return connection
         return None
@@ -52,13 +57,25 @@ class ConnectionPool:
         self._open.clear()
         self._idle.clear()
 
+    def _drop_old(self) -> None:
+        """Closes what has been idle for too long: looked at whenever one is taken or given back, without a timer."""
+        if not self._idle_s:
+            return
+        since = asyncio.get_running_loop().time() - self._idle_s
+        while self._idle:
+            oldest = next(iter(self._idle))
+            if self._idle[oldest] > since:
+                return
+            del self._idle[oldest]
+            oldest.abort()
+
     def _went_idle(self, connection: EngineConnection) -> None:
-        if self._keep_alive and len(self._idle) < IDLE_LIMIT:
-            self._idle.append(connection)
+        self._drop_old()
+        if len(self._idle) < self._most_idle:
+            self._idle[connection] = asyncio.get_running_loop().time()
         else:
             connection.abort()
 
     def _went_away(self, connection: EngineConnection) -> None:
         self._open.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        self._idle.pop(connection, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
 from services.inference_adapter.backends.options import BackendOptions
 from streamway.runtime.tasks import TaskScope
@@ -39,3 +41,24 @@ async def test_a_call_never_gets_the_connection_of_a_health_check() -> None:
             if was_over:
                 return
     raise AssertionError("the check never ended before the call began")
+
+
+@pytest.mark.parametrize(
+    ("options", "connections"),
+    [({}, 1), ({"keep_alive": False}, 3), ({"kept_connections": 0}, 3), ({"kept_s": 0.05}, 3), ({"kept_s": 3600}, 1)],
+)
+async def test_a_connection_is_used_again_unless_none_is_kept_or_it_has_been_idle_for_too_long(
+    options: dict[str, object], connections: int
+) -> None:
+    async with ScriptedServer(ANSWER, close=False) as server:
+        backend = OpenAIHTTPBackend(
+            BackendOptions.model_validate({"kind": "openai_http", "url": server.url, **options}), "w-1"
+        )
+        for _ in range(3):
+            sink = RecordingSink()
+            backend.call(common_pb2.GenerationRequest(model="m", openai_body=b"{}"), sink)
+            await sink.wait(10)
+            assert sink.error is None
+            await asyncio.sleep(0.1)
+        assert server.connections == connections
+        await backend.close()
