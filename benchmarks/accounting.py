@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,29 @@ def memory_bytes(pid: int) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What a report says of where it was made: cores, processor, Python."""
-    return {"cpus": os.cpu_count(), "processor": _processor(), "python": platform.python_version()}
+    """What a report says of where it was made: cores, processor, memory, kernel, Python, and the commit that was measured."""
+    return {
+        "cpus": os.cpu_count(),
+        "processor": _processor(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """The commit of this checkout, with a + where something is changed beside it; "unknown" outside of one."""
+    try:
+        told = [
+            subprocess.run(
+                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+            ).stdout
+            for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        ]
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return told[0].strip() + ("+" if told[1].strip() else "")
 
 
 def _processor() -> str:

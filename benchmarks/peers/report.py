@@ -32,7 +32,8 @@ def markdown(report: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} ({wanted})" for name, wanted in report["versions"].items())
     about = (
         f"Measured {report['when'][:10]} on {machine['cpus']} shared cores ({machine['processor']}), Python "
-        f"{machine['python']}: `{report['command']}`. {report['rounds']} interleaved rounds; medians, least and most in "
+        f"{machine['python']}, commit {machine.get('commit', 'unknown')}: `{report['command']}`. {report['rounds']} interleaved "
+        f"rounds; medians, least and most in "
         f"brackets. Systems: {versions}. Left out: {', '.join(report['left_out']) or 'none'}."
     )
     lines = [about, "", _LEGEND]
@@ -41,6 +42,7 @@ def markdown(report: dict[str, Any]) -> str:
         rows = [sample for sample in samples if sample["case"] == case]
         for who in dict.fromkeys(label(sample) for sample in rows):
             lines.append(_row(who, [sample for sample in rows if label(sample) == who]))
+    lines += _by_process(samples)
     freed = [sample for sample in samples if sample["case"] == "cancel"]
     if freed:
         lines += ["", "### From a cut connection to a free engine, ms", ""]
@@ -60,6 +62,7 @@ _COLUMNS = (
     "first token ms p50 / p95 / p99",
     "gap p99 ms",
     "tokens/s",
+    "frames/s",
     "frames a token",
     "KB a stream",
     "errors",
@@ -94,8 +97,25 @@ def _row(who: str, rows: list[_Sample]) -> str:
         f"| {who} | {_spread([path_us(row) for row in rows])} | {_spread([all_us(row) for row in rows])}"
         f" | {first('p50'):,.0f} / {first('p95'):,.0f} / {first('p99'):,.0f}"
         f" | {median(lambda row: row['load']['itl_ms'].get('p99', 0.0)):,.0f}"
-        f" | {median(lambda row: row['load']['tokens_per_s']):,.0f} | {frames:.2f} | {kilobytes:,.0f} | {errors} |"
+        f" | {median(lambda row: row['load']['tokens_per_s']):,.0f}"
+        f" | {median(lambda row: row['load']['frames'] / max(0.01, row['load']['seconds'])):,.0f}"
+        f" | {frames:.2f} | {kilobytes:,.0f} | {errors} |"
     )
+
+
+def _by_process(samples: list[_Sample]) -> list[str]:
+    """Where the mesh's CPU goes."""
+    ours = [sample for sample in samples if sample["system"] == "streamway" and "us" in sample]
+    names = sorted({name for sample in ours for name in sample["us"]})
+    if not ours:
+        return []
+    lines = ["", "### The mesh by process, µs of CPU a token", "", f"| case | arm | {' | '.join(names)} |"]
+    lines.append("|---" * (len(names) + 2) + "|")
+    for case, who in dict.fromkeys((sample["case"], label(sample)) for sample in ours):
+        rows = [sample for sample in ours if sample["case"] == case and label(sample) == who]
+        values = [statistics.median(row["us"].get(name, 0.0) for row in rows) for name in names]
+        lines.append(f"| {case} | {who.partition(' ')[2]} | {' | '.join(f'{value:.1f}' for value in values)} |")
+    return lines
 
 
 def _spread(values: list[float]) -> str:
@@ -103,23 +123,30 @@ def _spread(values: list[float]) -> str:
 
 
 def plots(report: dict[str, Any], path: Path) -> None:
-    """CPU a token of each system against the number of streams, for the cases that differ in it only."""
+    """CPU a token, first tokens and memory of each system against the number of streams, for the cases that differ in it only."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.4), layout="constrained")
+    pictures: list[tuple[str, Callable[[_Sample], float]]] = [
+        ("µs of CPU a token, token path", path_us),
+        ("first token p95, ms", lambda sample: float(sample["load"]["ttft_ms"].get("p95", 0.0))),
+        ("memory at the peak, MB", lambda sample: float(sample["peak_mb"])),
+    ]
+    figure, all_axes = pyplot.subplots(1, len(pictures), figsize=(16, 4.4), layout="constrained")
     samples = [s for s in report["samples"] if "load" in s and s["case"].endswith(" streams")]
-    for who in dict.fromkeys(label(sample) for sample in samples):
-        mine = [sample for sample in samples if label(sample) == who]
-        if not who.startswith("streamway") or "sse" in who or who.endswith("relaxed"):
-            counts = sorted({sample["streams"] for sample in mine})
-            middle = [statistics.median(path_us(s) for s in mine if s["streams"] == count) for count in counts]
-            style = "-" if who.startswith("streamway") else "--"
-            axes.plot(counts, middle, style, marker="o", markersize=4, label=who)
-    axes.set(xscale="log", yscale="log", xlabel="streams", ylabel="µs of CPU a token, token path")
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
+    for axes, (title, of) in zip(all_axes, pictures, strict=True):
+        for who in dict.fromkeys(label(sample) for sample in samples):
+            mine = [sample for sample in samples if label(sample) == who]
+            if not who.startswith("streamway") or "sse" in who or who.endswith("relaxed"):
+                counts = sorted({sample["streams"] for sample in mine})
+                middle = [statistics.median(of(s) for s in mine if s["streams"] == count) for count in counts]
+                style = "-" if who.startswith("streamway") else "--"
+                axes.plot(counts, middle, style, marker="o", markersize=4, label=who)
+        axes.set(xscale="log", yscale="log", xlabel="streams", title=title)
+        axes.spines[["top", "right"]].set_visible(False)
+    if samples:
+        all_axes[0].legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110)
     pyplot.close(figure)
