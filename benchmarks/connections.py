@@ -3,7 +3,8 @@
     python -m benchmarks.connections --live 5000 10000 --edges 2
     python -m benchmarks.connections --multiplexed 10000 --idle 50000 --edges 4 --clients 4
 
-    live          a WebSocket each, one answer on it, 2 tokens/s, durable: sessions that talk slowly
+    live          a WebSocket each, one answer on it, 2 tokens/s, durable: sessions that talk slowly; with --rest as many whole
+                  answers over HTTP too, whose first token is there when the last one is
     multiplexed   all generations on one WebSocket, and all on one gRPC `Connect` call
     idle          WebSockets that only answer heartbeats; memory with all of them, and after they have closed
 
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.accounting import cpu_seconds, memory_bytes
+from benchmarks.clients.plan import PORTS
 from tests.support.mesh import MeshProcesses
 
 _RATE: Final = 2.0
@@ -59,7 +61,12 @@ def measure(mesh: MeshProcesses, load: Load) -> dict[str, Any]:
         "--limit-s", str(load.ramp_s + seconds_each + 90),
     ]
     # fmt: on
-    clients = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(load.clients)]
+    # Each client has source addresses of its own: one has ports for 28,000 connections.
+    apart = 1 + load.count // load.clients // PORTS
+    clients = [
+        subprocess.Popen([*command, "--source", str(2 + number * apart)], stdout=subprocess.PIPE)
+        for number in range(load.clients)
+    ]
     peak = before
     while any(client.poll() is None for client in clients):
         peak = max(peak, sum(map(memory_bytes, pids)))
@@ -98,17 +105,11 @@ def line(row: dict[str, Any]) -> str:
 
 def loads(options: argparse.Namespace) -> list[Load]:
     """What was asked for."""
-    found = [
-        Load(
-            "live, a WebSocket each",
-            "websocket",
-            count,
-            options.clients,
-            options.tokens,
-            count / options.opened_a_second,
-        )
-        for count in options.live
-    ]
+    found = []
+    for count in options.live:
+        arms = [("live, a WebSocket each", "websocket"), *([("whole answers, REST", "rest")] if options.rest else [])]
+        ramp_s = count / options.opened_a_second
+        found += [Load(name, surface, count, options.clients, options.tokens, ramp_s) for name, surface in arms]
     for count in options.multiplexed:
         ramp_s = count / options.opened_a_second
         found.append(Load("live, all on one WebSocket", "one_websocket", count, 1, options.tokens, ramp_s))
@@ -128,6 +129,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--live", type=int, nargs="*", default=[])
+    parser.add_argument("--rest", action="store_true", help="ask the live ones over REST too")
     parser.add_argument("--multiplexed", type=int, nargs="*", default=[])
     parser.add_argument("--idle", type=int, nargs="*", default=[])
     parser.add_argument("--tokens", type=int, default=60, help="of each answer, 2 a second")

@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--durability", choices=["off", "relaxed", "strict"], default="relaxed")
     parser.add_argument("--repeated", type=float, default=0.0, help="share of requests that ask for one of ten answers")
     parser.add_argument("--cut-at", type=int, default=0, help="cut each connection at this frame; sse only")
+    parser.add_argument("--source", type=int, default=0, help="connect from 127.0.0.SOURCE on; websocket and idle only")
     parser.add_argument("--api-key", default="")
     parser.add_argument("--limit-s", type=float, default=30.0)
     options = parser.parse_args()
@@ -56,6 +57,7 @@ def main() -> None:
         durability=options.durability,
         repeated=options.repeated,
         cut_at=options.cut_at,
+        source=options.source,
     )
     tally = Tally()
     gc.freeze()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 from urllib.parse import urlsplit
 
 from benchmarks.clients.plan import Plan, Tally
 from benchmarks.clients.websocket import Frames
-
-# A source address has no more ports than this for one destination.
-_PORTS: Final = 20_000
 
 
 class _Idle(Frames):
@@ -41,7 +37,7 @@ async def run(plan: Plan, tally: Tally) -> None:
     for number in range(plan.streams):
         try:
             _, socket = await loop.create_connection(
-                lambda: _Idle(plan, tally), host, port, local_addr=(f"127.0.0.{1 + number // _PORTS}", 0)
+                lambda: _Idle(plan, tally), host, port, local_addr=plan.local_address(number)
             )
         except OSError as problem:
             tally.error(type(problem).__name__)

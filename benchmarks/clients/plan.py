@@ -10,6 +10,8 @@ from typing import Any
 # What an engine counted, in an answer of any surface.
 USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 _REPEATED_PROMPTS = 10
+# A source address has no more ports than this for all of its connections, since each is bound before it is known where to.
+PORTS = 20_000
 PROMPT = "Tell me, in as many words as you like, how a river finds its way to the sea."
 
 
@@ -18,7 +20,8 @@ class Plan:
     """`streams` live at once, each asking `rounds` times for `tokens` tokens; starts are spread over `ramp_s` seconds.
 
     `durability` is "off", "relaxed" or "strict". `repeated` is the share of requests, 0 … 1, that ask for one of ten answers;
-    they allow the mesh's exact cache. `cut_at` cuts each connection at this frame, 0 never.
+    they allow the mesh's exact cache. `cut_at` cuts each connection at this frame, 0 never. Connections come from 127.0.0.SOURCE
+    and, since an address has ports for so many only, from those behind it; 0: from wherever the kernel takes them.
     """
 
     target: str
@@ -32,6 +35,11 @@ class Plan:
     durability: str = "relaxed"
     repeated: float = 0.0
     cut_at: int = 0
+    source: int = 0
+
+    def local_address(self, number: int) -> tuple[str, int] | None:
+        """Where connection `number` of this plan comes from."""
+        return (f"127.0.0.{self.source + number // PORTS}", 0) if self.source else None
 
     @property
     def headers(self) -> dict[str, str]:

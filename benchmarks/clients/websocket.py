@@ -152,7 +152,9 @@ async def run(plan: Plan, tally: Tally) -> None:
         await asyncio.sleep(plan.ramp_s * stream / plan.streams)
         done: asyncio.Future[None] = loop.create_future()
         try:
-            await loop.create_connection(lambda: _Socket(plan, stream, tally, done), host, port)
+            await loop.create_connection(
+                lambda: _Socket(plan, stream, tally, done), host, port, local_addr=plan.local_address(stream)
+            )
         except OSError as problem:
             tally.error(type(problem).__name__)
             return
