@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -82,9 +82,15 @@ class Mesh:
     """The simulated engine and a mesh in front of it, as processes."""
 
     def __init__(
-        self, folder: Path, tokens_per_s: float, streams: int, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        tokens_per_s: float,
+        streams: int,
+        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self._folder = folder
+        self._arguments = arguments
         self._environment = environment or {}
         self._tokens_per_s = tokens_per_s
         self._streams = streams
@@ -98,7 +104,7 @@ class Mesh:
                     "--tokens-per-s", str(self._tokens_per_s), "--slots", str(2 * self._streams))
         ready_file = self._folder / "ready.json"
         self._start("-m", "services.supervisor", "up", "--engine", f"http://127.0.0.1:{engine_port}", "--port", "0",
-                    "--data-dir", str(self._folder / "data"), "--ready-file", str(ready_file),
+                    "--data-dir", str(self._folder / "data"), "--ready-file", str(ready_file), *self._arguments,
                     environment={"STREAMWAY_ADAPTER_SLOTS": str(2 * self._streams), "STREAMWAY_LOG_LEVEL": "warning",
                                  **self._environment})
         # fmt: on
@@ -119,14 +125,23 @@ class Mesh:
             except subprocess.TimeoutExpired:
                 process.kill()
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes of the mesh, by name; the engine is none of them."""
+        return {row["name"]: row["pid"] for row in self._ready["processes"]}
+
+    def target(self, surface: str) -> str:
+        """What `benchmarks.load` is told for a surface."""
+        if surface != "grpc":
+            return str(self._ready["edge"]["url"])
+        return next(str(row["address"]) for row in self._ready["processes"] if row["name"] == "router-0")
+
     def measure(self, case: Case, tokens: int, rounds: int) -> dict[str, Any]:
         """One load run: figures of the client, CPU a token and peak memory of each process of the mesh."""
         surface, streams, durability = case
-        pids = {row["name"]: row["pid"] for row in self._ready["processes"]}
+        pids = self.pids
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
-        target = self._ready["edge"]["url"]
-        if surface == "grpc":
-            target = next(row["address"] for row in self._ready["processes"] if row["name"] == "router-0")
+        target = self.target(surface)
         # fmt: off
         load = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.load", "--surface", surface, "--target", target, "--streams", str(streams),
