@@ -23,7 +23,7 @@ VLLM ?= .build/vllm
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run picture test test-vllm soak lint format types imports proto-lint proto-breaking docs site docs-check ci fix bench simulate cache-eval chaos lock up roll down compose-test clean
+.PHONY: help setup model gen run picture test test-vllm soak lint format types imports proto-lint proto-breaking docs site docs-check ci fix bench flame simulate cache-eval chaos lock up roll down compose-test clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,6 +79,9 @@ compose-test: setup ## docker-compose.yml on a Docker engine, from up to down. A
 
 bench: setup ## the mesh beside other gateways, which are installed into .build; prints tables. ARGS="--rounds 1 --systems …"
 	@$(BIN)/python -m benchmarks.peers $(ARGS)
+
+flame: setup ## flame graphs of each process of a mesh under load, by py-spy, in .build/flame. ARGS="--surface websocket"
+	@$(BIN)/python -m benchmarks.flame $(ARGS)
 
 chaos: setup ## kills, pauses and cuts processes of a mesh under load; prints a table. ARGS="--short", "--full"
 	@$(BIN)/streamway chaos $(ARGS)
