@@ -10,7 +10,7 @@ import sys
 import tempfile
 from typing import Final
 
-_TOTALS: Final = re.compile(r"^==\d+==\s+(I\s+refs|D1\s+misses|LL\s+misses|LLd misses):\s+([\d,]+)", re.MULTILINE)
+_TOTALS: Final = re.compile(r"^==\d+== (I\s+refs|D1\s+misses|LL\s+misses):\s+([\d,]+)", re.MULTILINE)
 _LIMIT_S: Final = 1800.0
 
 
@@ -40,6 +40,11 @@ def simulated(tenants: int, streams: int) -> dict[str, float]:
     return {name: (all_[name] - none[name]) / tokens for name in all_}
 
 
+def counts(said: str) -> dict[str, int]:
+    """ "I refs", "D1 misses" and "LL misses" of a program, as cachegrind says them at its end."""
+    return {" ".join(name.split()): int(number.replace(",", "")) for name, number in _TOTALS.findall(said)}
+
+
 def _grind(tenants: int, streams: int, rounds: int) -> tuple[dict[str, int], int]:
     with tempfile.TemporaryDirectory() as folder:
         # fmt: off
@@ -51,5 +56,4 @@ def _grind(tenants: int, streams: int, rounds: int) -> tuple[dict[str, int], int
         # fmt: on
         environment = {"PYTHONHASHSEED": "0", "PATH": "/usr/bin:/bin", "PYTHONPATH": ".", "PYTHONMALLOC": "pymalloc"}
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIMIT_S, env=environment)
-    counts = {" ".join(name.split()): int(number.replace(",", "")) for name, number in _TOTALS.findall(done.stderr)}
-    return counts, int(done.stdout.split()[-1])
+    return counts(done.stderr), int(done.stdout.split()[-1])
