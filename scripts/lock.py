@@ -33,7 +33,7 @@ def lock(name: str, *arguments: str) -> None:
 def main() -> None:
     upgrade = sys.argv[1:]
     runtime = [f"--extra={extra}" for extra in _RUNTIME]
-    lock("dev.txt", "pyproject.toml", *runtime, "--extra=dev", *upgrade)
+    lock("dev.txt", "pyproject.toml", *runtime, "--extra=tune", "--extra=dev", *upgrade)
     lock("runtime.txt", "pyproject.toml", *runtime, "--constraints=requirements/dev.txt", *upgrade)
     lock("build.txt", "requirements/build.in", "--constraints=requirements/dev.txt", *upgrade)
     for name in _SERVICES:
