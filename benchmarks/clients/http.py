@@ -11,7 +11,7 @@ import re
 from typing import cast
 from urllib.parse import urlsplit
 
-from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now
+from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now, reason_of
 
 # A delta with text; some gateways write JSON with spaces.
 _TEXT = re.compile(rb'"content":\s?"[^"]')
@@ -35,7 +35,7 @@ class _Request(asyncio.Protocol):
         if not self._status:
             self._status = data[9:12]
             if self._status != b"200":
-                self.finish(f"http_{self._status.decode(errors='replace')}")
+                self.finish(reason_of(data, f"http_{self._status.decode(errors='replace')}"))
                 return
         self.answered(data)
 

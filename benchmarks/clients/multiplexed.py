@@ -8,7 +8,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now
+from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now, reason_of
 from benchmarks.clients.websocket import Frames
 
 _ID: Final = re.compile(rb'"id":"(\d+)"')
@@ -46,7 +46,7 @@ class _Socket(Frames):
             self._tally.tokens += int(found[1]) if found else 0
             self._tally.finished += 1
         elif b'"type":"error"' in payload:
-            self._tally.error("error_frame")
+            self._tally.error(reason_of(payload, "error_frame"))
         else:
             return
         del self._live[named[1]]

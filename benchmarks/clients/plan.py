@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # What an engine counted, in an answer of any surface.
+_REASON = re.compile(rb'"(?:reason|code)":\s*"([A-Za-z_]+)"')
 USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 _REPEATED_PROMPTS = 10
 # A source address has no more ports than this for all of its connections, since each is bound before it is known where to.
@@ -133,6 +134,12 @@ class Tally:
             "ttft_ms": _percentiles(ttft),
             "itl_ms": _percentiles(gaps),
         }
+
+
+def reason_of(said: bytes, otherwise: str) -> str:
+    """Why an answer failed: the mesh's reason in an error frame or document, in lower case."""
+    found = _REASON.search(said)
+    return found[1].decode().lower() if found else otherwise
 
 
 def now() -> float:

@@ -9,7 +9,7 @@ import os
 from typing import cast
 from urllib.parse import urlsplit
 
-from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now
+from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now, reason_of
 
 
 class Frames(asyncio.Protocol):
@@ -119,7 +119,7 @@ class _Socket(Frames):
             else:
                 self.ended("")
         elif b'"type":"error"' in payload:
-            self.ended("error_frame")
+            self.ended(reason_of(payload, "error_frame"))
 
     def ended(self, error: str) -> None:
         if self._done.done():
