@@ -29,6 +29,8 @@ def record(py_spy: Path, mesh: Mesh, seconds: int, folder: Path) -> dict[str, Pa
     folder.mkdir(parents=True, exist_ok=True)
     looking = {}
     for name, pid in mesh.pids.items():
+        if name == "valkey":
+            continue  # it is not written in Python
         path = folder / f"{name}.svg"
         path.unlink(missing_ok=True)
         # fmt: off
