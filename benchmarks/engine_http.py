@@ -29,12 +29,24 @@ def deliver(event: Event) -> None:
     event.call.tag.deliver(event)
 
 
+class Connections(set["EngineProtocol"]):
+    """Those that are open. One is closed after `keep_s` seconds without a request, 0 never; `used` counts those that ever
+    carried a generation."""
+
+    def __init__(self, keep_s: float = 0.0) -> None:
+        super().__init__()
+        self.keep_s = keep_s
+        self.used = 0
+
+
 class EngineProtocol(asyncio.Protocol):
     """One connection. A client that goes, even half, stops the work done for it."""
 
-    def __init__(self, driver: EngineDriver, settings: SimulationSettings, peers: set[EngineProtocol]) -> None:
+    def __init__(self, driver: EngineDriver, settings: SimulationSettings, peers: Connections) -> None:
         self._driver, self._settings, self._peers = driver, settings, peers
         self._transport: asyncio.Transport | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._used = False
         self._parser = httptools.HttpRequestParser(self)
         self._path, self._body = "", bytearray()
         self._complete = False
@@ -44,6 +56,11 @@ class EngineProtocol(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=UNSENT_LIMIT_BYTES)
         self._peers.add(self)
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._peers.keep_s and self._transport is not None:
+            self._idle = asyncio.get_running_loop().call_later(self._peers.keep_s, self._transport.close)
 
     def pause_writing(self) -> None:
         self.abort()  # a client that does not read
@@ -51,9 +68,16 @@ class EngineProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._peers.discard(self)
+        self._awake()
         self._stop()
 
+    def _awake(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
     def data_received(self, data: bytes) -> None:
+        self._awake()
         if self._call is not None:
             self.abort()  # no pipelining
             return
@@ -101,6 +125,9 @@ class EngineProtocol(asyncio.Protocol):
             self._send(refused.status, "application/json", _encode(refused.body()), after)
             return
         kind = StreamedAnswer if request.stream else CollectedAnswer
+        if not self._used:
+            self._used = True
+            self._peers.used += 1
         id_ = f"chatcmpl-{next(_ids):012x}"
         answer: Answer = kind(id_, int(time.time()), self._settings.model, request, self.write, self._over, self.abort)
         self._call = self._driver.submit(request, answer)
@@ -113,6 +140,7 @@ class EngineProtocol(asyncio.Protocol):
     def _over(self) -> None:
         """The answer is complete; the connection can take another request."""
         self._call = None
+        self._wait()
 
     def _stop(self) -> None:
         call, self._call = self._call, None
@@ -133,6 +161,7 @@ class EngineProtocol(asyncio.Protocol):
         self._send(status, "application/json", _encode(body))
 
     def _send(self, status: int, content_type: str, body: bytes, headers: str = "") -> None:
+        self._wait()
         reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Told"
         head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         self.write(f"{head}{headers}\r\n".encode() + body)
@@ -154,5 +183,6 @@ class EngineProtocol(asyncio.Protocol):
             "tokens_total": totals.generated_tokens,
             "prompt_tokens_total": totals.prompt_tokens,
             "prompt_tokens_cached_total": totals.cached_tokens,
+            "connections_used_total": self._peers.used,
         }
         return "".join(f"simulated:{name} {value}\n" for name, value in rows.items())

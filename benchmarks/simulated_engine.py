@@ -17,21 +17,30 @@ import signal
 import uvloop
 from pydantic import ValidationError
 
-from benchmarks.engine_http import EngineProtocol, deliver
+from benchmarks.engine_http import Connections, EngineProtocol, deliver
 from streamway.simulation.driver import EngineDriver
 from streamway.simulation.engine import SimulatedEngine
 from streamway.simulation.settings import SimulationSettings
 
 
 class EngineServer:
-    """The engine on a TCP port (0: a free one) or a unix socket. `address` is known after `start`."""
+    """The engine on a TCP port (0: a free one) or a unix socket. `address` is known after `start`. A connection without a request
+    is closed after `keep_s` seconds, 0 never."""
 
-    def __init__(self, settings: SimulationSettings, *, host: str = "127.0.0.1", port: int = 0, uds: str = "") -> None:
+    def __init__(
+        self,
+        settings: SimulationSettings,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        uds: str = "",
+        keep_s: float = 0.0,
+    ) -> None:
         self._settings = settings
         self._where = (host, port, uds)
         self._server: asyncio.Server | None = None
         self._driver: EngineDriver | None = None
-        self._connections: set[EngineProtocol] = set()
+        self._connections = Connections(keep_s)
         self.engine = SimulatedEngine(settings)
         self.address = ""
 
@@ -68,11 +77,14 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0: a free one")
     parser.add_argument("--uds", default="", help="listen on this unix socket instead")
+    parser.add_argument(
+        "--keep-s", type=float, default=0.0, help="close connections that are idle for so long. 0: never"
+    )
     for name, field in SimulationSettings.model_fields.items():
         help_text = (field.description or "").replace("%", "%%")
         parser.add_argument(f"--{name.replace('_', '-')}", default=None, help=help_text)
     given = vars(parser.parse_args())
-    host, port, uds = given.pop("host"), given.pop("port"), given.pop("uds")
+    host, port, uds, keep_s = (given.pop(name) for name in ("host", "port", "uds", "keep_s"))
     values = {name: value for name, value in given.items() if value is not None}
     try:
         if "faults" in values:
@@ -82,7 +94,7 @@ def main() -> None:
         parser.error(" ".join(str(problem).split()))
 
     async def serve() -> None:
-        server = EngineServer(settings, host=host, port=port, uds=uds)
+        server = EngineServer(settings, host=host, port=port, uds=uds, keep_s=keep_s)
         try:
             await server.start()
         except OSError as problem:

@@ -163,8 +163,10 @@ class LiveClient:
             case "accepted":
                 outcome.worker, outcome.branch = event.accepted.worker, event.accepted.route
             case "token":
+                now = self._now()
                 if outcome.first_at < 0:
-                    outcome.first_at = self._now()
+                    outcome.first_at = now
+                outcome.token_times.append(now)
                 text.append(event.token.text)
             case "finished":
                 usage = event.finished.usage

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 class Outcome:
     """One turn. Times are seconds since the start; `first_at` < 0: no token came, `ended_at` < 0: it has not ended.
 
-    `refused`: the reason, if it was; `http`: the status that goes with it, and `retry_after_s` when to come back.
+    `refused`: the reason, if it was; `http`: the status that goes with it, and `retry_after_s` when to come back. `begun_at` is
+    when the engine was asked, known of simulated turns; `token_times` when the engine made each token, or live, when it came.
     """
 
     session: int
@@ -27,6 +28,8 @@ class Outcome:
     refused: str = ""
     http: int = 0
     retry_after_s: float | None = None
+    begun_at: float = -1.0
+    token_times: list[float] = field(default_factory=list)
 
     @property
     def wait_s(self) -> float:

@@ -62,7 +62,7 @@ class Scenario:
 
     A session's prompt is its system prompt and all of its turns so far; it begins anew when it would have more than
     `most_tokens`. Tokens are four bytes. `joins_at_s`: when one more worker comes; 0: none does. `slots_ahead`: slots that a
-    worker keeps for urgent work; None: its default.
+    worker keeps for urgent work; None: its default. `queue_timeout_s`: longest wait for a slot.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Scenario:
     exponent: float = 0.9
     preload_depth: int = 4
     slots_ahead: int | None = None
+    queue_timeout_s: float = 300.0
     system_tokens: int = 300
     user_tokens: tuple[int, int] = (30, 200)
     answer_tokens: tuple[int, int] = (60, 180)

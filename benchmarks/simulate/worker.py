@@ -22,12 +22,11 @@ from streamway.simulation.settings import SimulationSettings
 from streamway.valkey.keys import CLASSES, TaskClass
 
 MODEL: Final = "simulated"
-_QUEUE_TIMEOUT_S: Final = 300.0
 
 
 @dataclass(slots=True)
 class Task:
-    """A generation on its way. `done(text, cached_tokens, made_tokens, now)`, `refused(now)`: how it ended."""
+    """A generation on its way. `done(cached_tokens, made_tokens, now)`, `refused(now)`: how it ended."""
 
     id: str
     request: SimulationRequest
@@ -37,23 +36,32 @@ class Task:
     lane: TaskClass
     cost: int
     first: Callable[[float], None]
-    done: Callable[[str, int, int, float], None]
+    done: Callable[[int, int, float], None]
     refused: Callable[[float], None]
     begun_at: float = 0.0
     first_at: float = -1.0
     text: list[str] = field(default_factory=list)
+    token_times: list[float] = field(default_factory=list)
 
 
 class SimWorker:
     """Takes tasks as the adapter does. `fair` False: first come, first served, by the same window.
 
-    `ahead`: slots kept for urgent work; None: as many as the adapter keeps.
+    `ahead`: slots kept for urgent work; None: as many as the adapter keeps. `queue_timeout_s`: longest wait for a slot.
     """
 
     def __init__(
-        self, id_: str, settings: SimulationSettings, preload_depth: int, *, fair: bool, ahead: int | None = None
+        self,
+        id_: str,
+        settings: SimulationSettings,
+        preload_depth: int,
+        *,
+        fair: bool,
+        ahead: int | None = None,
+        queue_timeout_s: float = 300.0,
     ) -> None:
         self.id = id_
+        self._queue_timeout_s = queue_timeout_s
         self._slots = settings.slots
         self._fair = fair
         depth = PreloadDepth(preload_depth, preload_depth)
@@ -112,6 +120,7 @@ class SimWorker:
     def _piece(self, piece: Piece, now: float) -> None:
         task: Task = piece.call.tag
         task.text.append(piece.text)
+        task.token_times.append(now)
         if task.first_at < 0:
             task.first_at = now
             task.first(now)
@@ -122,7 +131,7 @@ class SimWorker:
         counted = call.counted
         uncached = counted.prompt - counted.cached
         self._pace.ended(task.first_at - task.begun_at, now - task.begun_at, uncached)
-        task.done("".join(task.text), counted.cached, counted.completion, now)
+        task.done(counted.cached, counted.completion, now)
         self._perform(self._window.receive(Ended(task.id, uncached + counted.completion), now), now)
         self._take(now)
 
@@ -131,7 +140,7 @@ class SimWorker:
             while lane and self._window.room(name) > 0:
                 task = lane.popleft()
                 self._tasks[task.id] = task
-                late = now + _QUEUE_TIMEOUT_S
+                late = now + self._queue_timeout_s
                 taken = Taken(task.id, 0, 0, late, late, name, cost=task.cost, own=True)
                 if self._fair:
                     taken = replace(taken, priority=task.priority, tenant=task.tenant, weight=task.weight)

@@ -104,7 +104,12 @@ class World:
     def _join(self, id_: str, now: float) -> None:
         asked = self._scenario
         worker = self.workers[id_] = SimWorker(
-            id_, asked.engine, asked.preload_depth, fair=self._fair, ahead=asked.slots_ahead
+            id_,
+            asked.engine,
+            asked.preload_depth,
+            fair=self._fair,
+            ahead=asked.slots_ahead,
+            queue_timeout_s=asked.queue_timeout_s,
         )
         worker.renew(now)
 
@@ -176,9 +181,10 @@ class World:
         def first(at: float) -> None:
             outcome.first_at = at + _HOP_S
 
-        def done(text: str, cached: int, made: int, at: float) -> None:
+        def done(cached: int, made: int, at: float) -> None:
             outcome.cached_tokens, outcome.made_tokens = cached, made
-            over(text, at)
+            outcome.begun_at, outcome.token_times = task.begun_at, task.token_times
+            over("".join(task.text), at)
 
         def refused(at: float) -> None:
             outcome.refused = "queue_timeout"

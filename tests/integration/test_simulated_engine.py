@@ -112,3 +112,25 @@ async def test_one_connection_takes_one_request_after_the_other(server: EngineSe
     writer.write(b"nonsense\r\n\r\n")
     assert (await reader.read()).startswith(b"HTTP/1.1 400")
     writer.close()
+
+
+async def test_a_connection_without_a_request_is_closed_after_its_time_and_connections_with_calls_are_counted() -> None:
+    made = EngineServer(SimulationSettings(decode_base_ms=1.0), keep_s=0.5)
+    await made.start()
+    host, port = made.address.removeprefix("http://").split(":")
+    readers = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+    async with asyncio.timeout(10):
+        for reader, writer in readers:
+            assert await reader.read() == b""
+            writer.close()
+    async with AsyncOpenAI(base_url=f"{made.address}/v1", api_key="none", max_retries=0) as client:
+        for _ in range(3):
+            await client.chat.completions.create(model="simulated", messages=MESSAGES, max_tokens=2)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: engine\r\n\r\n")
+    async with asyncio.timeout(10):
+        said = (await reader.read()).decode()
+    writer.close()
+    assert "simulated:requests_total 3" in said
+    assert "simulated:connections_used_total 1" in said
+    await made.close()
