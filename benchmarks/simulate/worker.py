@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ class Task:
     first: Callable[[float], None]
     done: Callable[[int, int, float], None]
     refused: Callable[[float], None]
+    came_at: float = 0.0
     begun_at: float = 0.0
     first_at: float = -1.0
     text: list[str] = field(default_factory=list)
@@ -91,6 +93,7 @@ class SimWorker:
 
     def add(self, task: Task, now: float) -> None:
         """A task comes into its lane."""
+        task.came_at = now
         self._lanes.setdefault(self._class(task), deque()).append(task)
         self._take(now)
 
@@ -104,6 +107,7 @@ class SimWorker:
     def tick(self, now: float) -> None:
         """Time has passed."""
         self._perform(self._window.receive(Tick(), now), now)
+        self._take(now)
 
     def step(self, now: float) -> float | None:
         """What the engine did until `now`; when to call again, None: when something is added."""
@@ -140,8 +144,8 @@ class SimWorker:
             while lane and self._window.room(name) > 0:
                 task = lane.popleft()
                 self._tasks[task.id] = task
-                late = now + self._queue_timeout_s
-                taken = Taken(task.id, 0, 0, late, late, name, cost=task.cost, own=True)
+                late = task.came_at + self._queue_timeout_s
+                taken = Taken(task.id, 0, 0, late, math.inf, name, cost=task.cost, own=True)
                 if self._fair:
                     taken = replace(taken, priority=task.priority, tenant=task.tenant, weight=task.weight)
                 self._perform(self._window.receive(taken, now), now)
