@@ -223,6 +223,28 @@ def chaos(
     torment(rounds, running=running, json_file=json_file, options={"api_key": key, "data_dir": data_dir})
 
 
+@app.command(epilog=examples.TUNE)
+def tune(
+    seed: Annotated[int, typer.Option(help="Of the search; the same one finds the same.")] = 1,
+    population: Annotated[int, typer.Option(min=4, max=1000, help="Configurations of a generation.")] = 24,
+    generations: Annotated[int, typer.Option(min=1, max=1000, help="Generations of the search.")] = 12,
+    load: Annotated[
+        float, typer.Option(min=0.05, max=3, help="Turns asked, as a share of what the mesh finishes.")
+    ] = 0.8,
+    live: Annotated[int, typer.Option(min=0, max=100, help="A/B rounds on a mesh, about three minutes each.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where the chosen configuration goes.")] = Path("tuned.yaml"),
+) -> None:
+    """Looks for settings in virtual time: first tokens against connections used again and CPU a token.
+
+    A genetic search (NSGA-II) over preload depth, flush window, longest wait for a slot, and how many connections to an engine
+    are kept for how long. Prints the front and writes a file for STREAMWAY_CONFIG. Wants a checkout and the extra `tune`.
+    """
+    from services.supervisor.commands.tune import look_for
+
+    search = {"seed": seed, "population": population, "generations": generations}
+    look_for({**search, "load": load, "live": live, "out": out})
+
+
 @app.command("prune", epilog=examples.PRUNE)
 def prune_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be freed.")] = False,

@@ -38,6 +38,11 @@ CHAOS: Final = _examples(
     ("streamway chaos --full --json chaos.json", "the whole matrix"),
     ("streamway chaos --running --only adapter", "the mesh of `streamway up --engine simulated --workers 2`"),
 )
+TUNE: Final = _examples(
+    ("streamway tune", "some minutes of computing; writes tuned.yaml"),
+    ("streamway tune --live 3 --out mine.yaml", "and tries it beside the default on a mesh"),
+    ("STREAMWAY_CONFIG=tuned.yaml streamway up", "uses what was found"),
+)
 PRUNE: Final = _examples(
     ("streamway prune --dry-run", "what it would free"),
     ("streamway prune", "frees it"),

@@ -6,6 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def given(options: Mapping[str, str | int | Path | None]) -> list[str]:
+def given(options: Mapping[str, str | int | float | Path | None]) -> list[str]:
     """`--name=value` for each option that was given."""
     return [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]

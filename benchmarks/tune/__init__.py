@@ -1,0 +1,1 @@
+"""Looks for settings of the mesh by a genetic search in virtual time: `streamway tune`."""
