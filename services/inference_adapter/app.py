@@ -257,7 +257,7 @@ class Adapter:
         window = window_of(settings, concurrency.limit)
         lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
         pool = LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models()))
-        self._books = Books(valkey, lanes)
+        self._books = Books(valkey, lanes, link)
         self._directory = Directory(settings.worker, memory, clock, settings.heartbeat_s, settings.attach_heartbeat_s)
         dismissals = Dismissals(settings.worker, memory, self._directory, self._books, clock)
         self._journaling = Journaling(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import hiredis
 import structlog
 from redis.exceptions import RedisError
 
@@ -14,9 +16,12 @@ from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
+from streamway.valkey.link import Link
+from streamway.valkey.session import LinkLost, StoreRefused
 
 _log = structlog.get_logger("adapter")
 
+_pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
 _PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 _MOST_STATES: Final = 10_000
@@ -30,8 +35,9 @@ class Books:
     Tasks of generations with a response channel are acknowledged by the journal instead.
     """
 
-    def __init__(self, valkey: Valkey, lanes: LaneReader) -> None:
+    def __init__(self, valkey: Valkey, lanes: LaneReader, link: Link) -> None:
         self._valkey = valkey
+        self._link = link
         self._lanes = lanes
         # Fields of records, not written yet.
         self._states: OrderedDict[str, dict[str, str]] = OrderedDict()
@@ -110,13 +116,14 @@ class Books:
     async def _write(self) -> None:
         states, tasks = dict(self._states), list(self._done.values())
         if states:
-            async with self._valkey.pipeline(transaction=False) as pipe:
-                for generation, noted in states.items():
-                    key = keys.generation(generation)
-                    fields: dict[Any, Any] = dict(noted)
-                    pipe.hset(key, mapping=fields)
-                    pipe.pexpire(key, RECORD_TTL_MS)
-                await pipe.execute()
+            if not await self._sent(states):
+                async with self._valkey.pipeline(transaction=False) as pipe:
+                    for generation, noted in states.items():
+                        key = keys.generation(generation)
+                        fields: dict[Any, Any] = dict(noted)
+                        pipe.hset(key, mapping=fields)
+                        pipe.pexpire(key, RECORD_TTL_MS)
+                    await pipe.execute()
             for generation, noted in states.items():
                 if self._states.get(generation) is noted:
                     del self._states[generation]
@@ -124,3 +131,19 @@ class Books:
             await self._lanes.finish(tasks)
             for task in tasks:
                 self._done.pop((task.lane, task.entry), None)
+
+    async def _sent(self, states: Mapping[str, Mapping[str, str]]) -> bool:
+        """Writes states over the raw link, for a quarter of the CPU. False: it is down, as at the end, or the store refused."""
+        session = self._link.current
+        if session is None:
+            return False
+        commands = []
+        for generation, noted in states.items():
+            key = keys.generation(generation)
+            commands.append(_pack(("HSET", key, *(word for pair in noted.items() for word in pair))))
+            commands.append(_pack(("PEXPIRE", key, RECORD_TTL_MS)))
+        try:
+            await session.call_group(b"".join(commands), len(commands))
+        except (LinkLost, StoreRefused):
+            return False
+        return True
