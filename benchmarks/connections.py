@@ -33,6 +33,7 @@ from tests.support.mesh import MeshProcesses
 _RATE: Final = 2.0
 _HOLD_S: Final = 20
 _SPARE_FILES: Final = 500
+_PROMPT_TOKENS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ def main() -> None:
     environment = {
         "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": str(_RATE),
         "STREAMWAY_ADAPTER_SIMULATION__SLOTS": str(2 * most),
+        # Room for all of them at once, or the rest would wait for it and not for the mesh.
+        "STREAMWAY_ADAPTER_SIMULATION__KV_TOKENS": str(2 * most * (options.tokens + _PROMPT_TOKENS)),
         "STREAMWAY_LOG_LEVEL": "warning",
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -35,7 +35,7 @@ class BackendOptions(BaseModel):
     slots: int = Field(
         default=0,
         ge=0,
-        le=4096,
+        le=65_536,
         description="Generations side by side. 0: what the engine says, else 4 for llama.cpp, 64 for others, 256 simulated.",
     )
     context_tokens: int = Field(

@@ -16,6 +16,9 @@ def test_every_arm_gets_the_same_churn_of_every_surface_and_other_seeds_another(
     surfaces = {load[load.index("--surface") + 1] for load in first}
     assert surfaces == {"sse", "websocket", "rest"}
     assert any("--cut-at" in load for load in first)
+    sizes = [(int(load[load.index("--streams") + 1]), int(load[load.index("--prompt-bytes") + 1])) for load in first]
+    assert max(size for _, size in sizes) == 64_000
+    assert all(streams * size <= 1_000_000 for streams, size in sizes)
     # Only a stream can be cut at a frame.
     assert all(load[load.index("--surface") + 1] == "sse" for load in first if "--cut-at" in load)
 
