@@ -92,8 +92,9 @@ def _over_time(surface: str, count: int, rate: float, seconds: float) -> list[tu
         )
         with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
             time.sleep(ramp_s)
-            began, found = time.monotonic(), []
-            while load.poll() is None and time.monotonic() - began < seconds:
+            began = time.monotonic()
+            found: list[tuple[float, float]] = []
+            while not found or (load.poll() is None and time.monotonic() - began < seconds):
                 found.append((time.monotonic() - began, float(sum(map(memory_bytes, pids)) - before)))
                 time.sleep(1.0)
             assert load.stdout is not None
