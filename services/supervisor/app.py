@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from services.supervisor.core.backoff import Backoff
+from services.supervisor.core.engine import threads_each
 from services.supervisor.core.failures import allowed
 from services.supervisor.core.nightly import time_of
 from services.supervisor.core.plan import DRAIN_ORDER, OPERATIONS_OFFSET, PRELOADED, STAGES, Engine, Kind, Process, plan
@@ -34,6 +35,7 @@ from services.supervisor.io.starting import Forks, Spawner, Starter
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
 from streamway.runtime.address import host_port
+from streamway.runtime.cpu import cpu_quota
 from streamway.runtime.process import StartError
 from streamway.tenancy import load_tenancy
 from streamway.valkey.connection import connect
@@ -231,6 +233,8 @@ class Supervisor:
         probe = HttpProbe(_reachable(config["operations_host"]), _operations_port(config))
         limit_s = self._settings.start_timeout_s if process.kind == "adapter" else _START_TIMEOUT_S
         command = [sys.executable, "-m", process.module, *process.arguments]
+        if process.kind == "adapter" and self._engine.is_llamacpp and not (config["threads"] or config["cores"]):
+            command += ["--threads", str(threads_each(cpu_quota(), self._settings.workers))]
         descriptors: tuple[int, ...] = ()
         if process.kind == "edge" and self._public is not None and self._counts is not None:
             descriptors = (self._public.fileno(), self._counts.fileno())

@@ -35,3 +35,9 @@ def choose(engine: str, model: Path | None) -> Engine:
             "server such as http://127.0.0.1:8000"
         )
     return Engine("openai_http", url=engine)
+
+
+def threads_each(cores: float, workers: int) -> int:
+    """Compute threads for each of several llama.cpp on one machine. One for each core in each of them would spin while the
+    other's hold the cores: tokens then come in bursts, seconds apart."""
+    return max(1, int(cores / workers))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.supervisor.core.backoff import Backoff
-from services.supervisor.core.engine import BadEngine, choose
+from services.supervisor.core.engine import BadEngine, choose, threads_each
 from services.supervisor.core.plan import Engine, plan
 
 SIMULATED = Engine("simulated")
@@ -95,6 +95,13 @@ def test_adapters_are_told_their_engine() -> None:
     served = made(engine=Engine("openai_http", url="http://e:1"))["adapter-0"]
     assert (served["--backend"], served["--engine-url"]) == ("openai_http", "http://e:1")
     assert made()["adapter-0"]["--backend"] == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads"), [(2, 1, 2), (2, 2, 1), (2, 5, 1), (8, 3, 2), (1.5, 1, 1), (0.5, 2, 1)]
+)
+def test_engines_on_one_machine_share_its_cores(cores: float, workers: int, threads: int) -> None:
+    assert threads_each(cores, workers) == threads
 
 
 def test_routers_beyond_the_first_have_names_and_ports_of_their_own() -> None:
