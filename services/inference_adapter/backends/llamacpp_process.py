@@ -179,10 +179,23 @@ def compute_threads() -> int:
 
 
 def remove_left_folders(parent: Path) -> None:
-    """Removes the folders of servers that were killed together with their adapter: ones whose socket nobody answers on."""
+    """Removes the folders of servers that were killed together with their adapter: ones whose socket nobody answers on. One of
+    an adapter that lives may be starting just now."""
     for path in parent.glob(f"{FOLDER}*/engine.sock"):
+        if _lives(path.parent.name.removeprefix(FOLDER).partition("-")[0]):
+            continue
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _lives(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
