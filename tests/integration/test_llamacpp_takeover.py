@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from scripts.install_model import model_path
 from services.inference_adapter.backends.factory import make_backend
+from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.interfaces import Backend
 from streamway.v1 import common_pb2
 from tests.support.adapter_world import assert_tile, attached, enqueue, kinds, request, text
+from tests.support.engines import RecordingSink
 from tests.support.two_workers import RELAXED, copy_for, kill, worker
 from tests.support.valkey_server import ValkeyServer
 
@@ -78,3 +81,42 @@ async def test_d1_a_real_engine_goes_on_with_what_another_began(
         usage = told[-1].finished.usage
         assert usage.completion_tokens == TOKENS
         assert abs(usage.prompt_tokens - whole[-1].finished.usage.prompt_tokens) <= 8
+
+
+async def test_the_seam_of_a_continued_answer_is_text_whose_tokens_are_the_models_own() -> None:
+    """The prompt of a continuation ends with exactly the text, and the engine makes of it the tokens that it had made."""
+    backend = engine("llamacpp_inside")
+    try:
+        await backend.start()
+        asks = OpenAIHTTPBackend(BackendOptions(kind="openai_http", url=backend.info().address), "w")
+
+        async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+            status, answer = await asks.post(path, json.dumps(body).encode(), 60)
+            assert status == 200, answer
+            found: dict[str, Any] = json.loads(answer)
+            return found
+
+        async def ids_of(words: str) -> list[int]:
+            ids: list[int] = (await post("/tokenize", {"content": words, "add_special": False}))["tokens"]
+            return ids
+
+        for question, told_each in (("Count from one to thirty in words.", True), ("请用中文介绍一下长江。", False)):
+            messages = [{"role": "user", "content": question}]
+            body = {"messages": messages, "max_tokens": 24, "temperature": 0, "logprobs": True}
+            sink = RecordingSink()
+            backend.call(common_pb2.GenerationRequest(model=MODEL, openai_body=json.dumps(body).encode()), sink)
+            await sink.wait()
+            ids = await ids_of(sink.text())
+            if told_each:
+                # Not of a character that takes several tokens: only the last one's is told.
+                said = [json.loads(piece.raw_delta)["logprobs"]["content"] for piece in sink.pieces if piece.raw_delta]
+                assert ids == [entry["id"] for content in said for entry in content]
+            so_far = ""
+            for piece in sink.pieces[:-1]:
+                so_far += piece.text
+                partial = [*messages, {"role": "assistant", "content": so_far}]
+                assert (await post("/apply-template", {"messages": partial}))["prompt"].endswith("assistant\n" + so_far)
+                assert await ids_of(so_far) == ids[: len(await ids_of(so_far))]
+        await asks.close()
+    finally:
+        await backend.close()
