@@ -18,10 +18,10 @@ def build() -> Adapter:
     settings, shared = load(AdapterSettings, SharedSettings)
 
     from services.inference_adapter.app import Adapter
-    from services.inference_adapter.backends.factory import make_backend
+    from services.inference_adapter.backends.factory import make_lasting_backend
 
     logging.configure("adapter", shared.log_level, shared.log_format)
-    return Adapter(settings, shared, make_backend(settings.backend_options(), settings.worker))
+    return Adapter(settings, shared, make_lasting_backend(settings.backend_options(), settings.worker))
 
 
 if __name__ == "__main__":

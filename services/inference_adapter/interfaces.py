@@ -6,7 +6,7 @@ The engine calls back instead of being iterated: a task switch for each token co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from services.inference_adapter.core.capabilities import UNKNOWN, Capabilities
 from services.inference_adapter.core.transcript import Transcript
@@ -54,6 +54,19 @@ class EngineLoad:
     kv_used: float | None = None
     put_aside: int = 0
     asleep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """How weights were exchanged. `why_not_beside`, for people, the old ones had to go first; "": they served meanwhile.
+
+    `load_s`: until the new ones served; `took_s`: until the old ones were unloaded too.
+    """
+
+    file: str
+    why_not_beside: str
+    load_s: float
+    took_s: float
 
 
 class EngineSink(Protocol):
@@ -146,4 +159,20 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Aborts every call and ends an engine that `start` started."""
+        ...
+
+
+@runtime_checkable
+class Reloadable(Protocol):
+    """A backend that can exchange its weights while it serves."""
+
+    @property
+    def reloading(self) -> str:
+        """What it does about it just now, for people; "": nothing."""
+        ...
+
+    async def reload(self) -> Reloaded:
+        """Loads its model file again and returns when the old weights are unloaded: at the earliest when their last answer has
+        ended. Goes on when whoever waits is cancelled. Raises EngineFailed with what is wrong; while there is room for both, the
+        old ones then serve on, else the engine has failed."""
         ...

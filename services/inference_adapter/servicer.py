@@ -9,7 +9,7 @@ from services.inference_adapter.core.capabilities import Capabilities
 from services.inference_adapter.core.concurrency import Concurrency
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.taking import class_of, rank_of
-from services.inference_adapter.interfaces import Backend
+from services.inference_adapter.interfaces import Backend, Reloadable
 from services.inference_adapter.io.direct_quota import DirectQuota
 from services.inference_adapter.io.engine_monitor import EngineMonitor
 from services.inference_adapter.io.fanout.attach import AttachLimits, AttachStream
@@ -22,7 +22,15 @@ from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.validation import check_request
 from streamway.affinity import session_key
 from streamway.auth import Identity
-from streamway.errors import DuplicateId, GoingAway, MemoryPressure, NoWorkers, QueueFull
+from streamway.errors import (
+    DuplicateId,
+    GoingAway,
+    InvalidArgument,
+    MemoryPressure,
+    NoWorkers,
+    QueueFull,
+    Unauthenticated,
+)
 from streamway.memory import MemoryWatch
 from streamway.rpc import caller
 from streamway.runtime.clock import Clock
@@ -59,6 +67,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._worker = worker
         self._directory = directory
         self._backend = backend
+        self._reloadable = backend if isinstance(backend, Reloadable) else None
         self._monitor = monitor
         self._pace = pace
         self._clock = clock
@@ -130,6 +139,25 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             slots_why=info.why,
             limit_why=self._concurrency.why,
             tokens_made=self._metrics.tokens_made,
+            reloading=self._reloadable.reloading if self._reloadable is not None else "",
+        )
+
+    async def Reload(self, request: inference_pb2.ReloadRequest, context: Any) -> inference_pb2.ReloadResponse:  # noqa: N802
+        if not caller().mesh:
+            raise Unauthenticated("exchanging weights needs the mesh token")
+        if self.draining:
+            raise GoingAway("worker")
+        if self._reloadable is None:
+            kind = self._backend.info().kind
+            raise InvalidArgument(
+                "worker", f"the engine of {self._name!r} ({kind}) has no model file of ours to reload"
+            )
+        done = await self._reloadable.reload()
+        return inference_pb2.ReloadResponse(
+            file=done.file,
+            why_not_beside=done.why_not_beside,
+            load_ms=round(done.load_s * 1000),
+            took_ms=round(done.took_s * 1000),
         )
 
     async def _checked(

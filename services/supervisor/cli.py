@@ -257,6 +257,21 @@ def prune_command(
     prune(dry=dry_run, valkey=valkey, options={"data_dir": data_dir})
 
 
+@app.command("reload", epilog=examples.RELOAD)
+def reload_command(
+    workers: Annotated[list[str] | None, typer.Argument(help="Workers to ask. Default: all with a llama.cpp.")] = None,
+    valkey: _Valkey = None,
+    data_dir: _DataDir = None,
+) -> None:
+    """Has workers load their model file again, where other weights lie now, one after another, while answers go on.
+
+    The old weights serve until the new ones do, where memory allows both. The first that fails ends it.
+    """
+    from services.supervisor.commands.reload import reload
+
+    reload(workers or (), valkey=valkey, options={"data_dir": data_dir})
+
+
 @config_app.command("show", epilog=examples.CONFIG_SHOW)
 def config_show() -> None:
     """Prints the effective settings of every service as YAML, secrets masked."""

@@ -47,6 +47,10 @@ PRUNE: Final = _examples(
     ("streamway prune --dry-run", "what it would free"),
     ("streamway prune", "frees it"),
 )
+RELOAD: Final = _examples(
+    ("streamway reload", "all workers with a llama.cpp, one after another"),
+    ("streamway reload adapter-1", "only this one"),
+)
 CONFIG_SHOW: Final = _examples(("streamway config show", "what a start now would use"))
 CONFIG_CHECK: Final = _examples(
     ("STREAMWAY_CONFIG=new.yaml streamway config check", "before it is used"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.inference_adapter.backends.llamacpp import LlamaCppBackend
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.backends.reloading import ReloadingBackend
 from services.inference_adapter.backends.simulated import SimulatedBackend
 from services.inference_adapter.interfaces import Backend
 from streamway.runtime.process import StartError
@@ -19,3 +20,10 @@ def make_backend(options: BackendOptions, worker: str) -> Backend:
             raise StartError("the engine kind openai_http needs url: http://host:port or unix:/path")
         return OpenAIHTTPBackend(options, worker)
     return SimulatedBackend(options, worker)
+
+
+def make_lasting_backend(options: BackendOptions, worker: str) -> Backend:
+    """The same, and a llama.cpp that is started here can exchange its weights. Raises StartError."""
+    if options.kind == "llamacpp_inside" or (options.kind == "llamacpp" and not options.url):
+        return ReloadingBackend(options, worker)
+    return make_backend(options, worker)

@@ -91,6 +91,10 @@ class LlamaCppBackend:
         self._slots_asked = float("-inf")
         self._worked_at = 0.0
         self._asleep = False
+        # Calls that have not ended, of an engine of ours.
+        self._calls = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
 
     async def start(self) -> None:
         """Starts the server, or finds it. Raises StartError with one line that says what to do."""
@@ -176,10 +180,15 @@ class LlamaCppBackend:
             return self._http.call(request, sink, so_far)
         seat = keeper.take(request, choices_of(request))
         self._worked_at = time.monotonic()
+        self._calls += 1
+        self._quiet.clear()
 
         def over() -> None:
             keeper.leave(seat)
             self._worked_at = time.monotonic()
+            self._calls -= 1
+            if not self._calls:
+                self._quiet.set()
 
         def begin(so_far: ChoiceSoFar | None = so_far) -> EngineCall:
             # -1: it chooses. A client does not: it would wait for another's slot.
@@ -281,6 +290,10 @@ class LlamaCppBackend:
         self._kv_used = (
             min(1.0, sum(slot.n_prompt_tokens for slot in slots if slot.is_processing) / room) if room else None
         )
+
+    async def quiet(self) -> None:
+        """Returns when no call runs at an engine that was started here."""
+        await self._quiet.wait()
 
     async def failed(self) -> None:
         """Returns when the server that was started here has ended by itself."""

@@ -31,6 +31,7 @@ import structlog
 from services.inference_adapter.backends.llamacpp_child import configure
 from services.inference_adapter.backends.llamacpp_plan import LlamaPlan
 from services.inference_adapter.backends.llamacpp_process import FOLDER, compute_threads, remove_left_folders
+from services.inference_adapter.backends.model_file import parts_of
 from services.inference_adapter.backends.openai_http import refusals
 from services.inference_adapter.backends.openai_http.chunks import BadChunk, ChunkReader, EngineSaid, counted
 from services.inference_adapter.backends.options import BackendOptions
@@ -44,6 +45,7 @@ from streamway.runtime.threads import in_thread
 
 # How long `close` waits for native calls that were told to stop: a batch of prefill on a busy machine.
 STOP_GRACE_S: Final = 5.0
+_AHEAD_BYTES: Final = 1024 * 1024
 _log = structlog.get_logger("adapter")
 
 
@@ -97,6 +99,7 @@ class Inside:
             shape=shape,
         )
         settings.verbosity = 1  # errors: its log is our own standard error here
+        _read_ahead(self._model)
         try:
             return native.Server(settings)
         except Exception as problem:  # noqa: BLE001 - native code raises what it likes
@@ -169,6 +172,15 @@ class Inside:
             _log.warning("engine_does_not_stop", waited_s=STOP_GRACE_S)
             _ABANDONED.append(server)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _read_ahead(model: Path) -> None:
+    """Into the machine's memory: the constructor, which holds the loop up, then waits for no disk."""
+    buffer = bytearray(_AHEAD_BYTES)
+    for part in parts_of(model):
+        with part.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
 
 
 _ABANDONED: Final[list[Any]] = []

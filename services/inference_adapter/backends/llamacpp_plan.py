@@ -35,16 +35,20 @@ def plan_for(options: BackendOptions, room_bytes: int | None = None) -> LlamaPla
     Raises StartError."""
     assert options.model_path is not None
     model = read_model_file(options.model_path)
-    if options.gpu:
-        room = GPUMemory.of_this_process().free_bytes()
-    else:
-        room = min((level.available for level in read_levels() if level.limit), default=0)
+    room = room_for(options) if room_bytes is None else room_bytes
     context = options.context_tokens or DEFAULT_CONTEXT_TOKENS
-    fits = fit(options.slots or DEFAULT_SLOTS, context, model, room if room_bytes is None else room_bytes)
+    fits = fit(options.slots or DEFAULT_SLOTS, context, model, room)
     folder = str(_folder(options.slot_folder)) + _SLASH if options.slot_folder else ""
     # Saving the slots is work to the engine: it sleeps so long after that. 1 s is the least that it knows.
     sleep_s = max(1, round(options.idle_unload_s / (2 if folder else 1))) if options.idle_unload_s else 0
     return LlamaPlan(model, Shape(fits.slots, context, fits.cache_mib, folder, sleep_s), fits.why)
+
+
+def room_for(options: BackendOptions) -> int:
+    """Bytes that are available now, of the cgroup or the machine, or of the GPUs; 0: nobody knows."""
+    if options.gpu:
+        return GPUMemory.of_this_process().free_bytes()
+    return min((level.available for level in read_levels() if level.limit), default=0)
 
 
 def claim_gpus(options: BackendOptions) -> GPUClaim:

@@ -16,12 +16,13 @@ _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 def read_model_file(path: Path) -> ModelFile:
     """What the file says, all of its parts together. Raises StartError with what to do."""
-    parts = _parts(path)
+    parts = parts_of(path)
     first, *others = (_read(part) for part in parts)
     return replace(first, bytes=first.bytes + sum(other.bytes for other in others))
 
 
-def _parts(path: Path) -> list[Path]:
+def parts_of(path: Path) -> list[Path]:
+    """The files of which `path` is the first, or the only one."""
     found = _PART.search(path.name)
     if found is None or found[1] != "00001":
         return [path]

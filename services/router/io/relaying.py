@@ -95,6 +95,12 @@ class RelayServicer(inference_pb2_grpc.InferenceServiceServicer):
             engine=inference_pb2.Engine(kind="relay", healthy=bool(workers)),
         )
 
+    async def Reload(  # noqa: N802
+        self, request: inference_pb2.ReloadRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> inference_pb2.ReloadResponse:
+        """A router has no engine of its own."""
+        raise InvalidArgument("service", "this is a router: ask the workers, as `streamway reload` does")
+
 
 class RelayStream:
     """One Attach stream of an edge. `tenant` None may read everything."""

@@ -12,6 +12,7 @@ from rich.table import Table
 from services.supervisor.commands.mesh import Mesh
 from services.supervisor.io.looking import Looker, Picture
 from services.supervisor.io.printing import table_console
+from streamway.v1 import inference_pb2
 
 
 def show(valkey: str | None, options: Mapping[str, str | int | Path | None]) -> None:
@@ -45,12 +46,18 @@ def _workers(picture: Picture) -> Table:
         if load is None:
             table.add_row(worker, "no answer", *([""] * 4), lease.get("engine", ""), "", lease["address"])
             continue
-        state = "draining" if load.draining else "ready" if load.engine.healthy else "engine is down"
+        state = _state(load)
         kv_used = f"{load.kv_used:.0%}" if load.HasField("kv_used") else "?"
         numbers = (f"{load.running} of {load.limit or load.slots}", str(load.queued), str(load.window_free), kv_used)
         engine = (load.engine.kind, str(load.engine.pid or ""))
         table.add_row(worker, state, *numbers, *engine, lease["address"])
     return table
+
+
+def _state(load: inference_pb2.GetLoadResponse) -> str:
+    if load.draining:
+        return "draining"
+    return "exchanges weights" if load.reloading else "ready" if load.engine.healthy else "engine is down"
 
 
 def _models(picture: Picture) -> Table:

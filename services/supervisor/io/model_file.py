@@ -21,7 +21,8 @@ def find(model: Path | None) -> Path:
         with path.open("rb") as opened:
             if opened.read(4) != b"GGUF":
                 raise StartError(f"{path} is no GGUF file; llama.cpp reads GGUF only")
-        return path.resolve()
+        # A link stays one: it may point at other weights when they are loaded again.
+        return path.absolute()
     try:
         files = importlib.metadata.files(DEFAULT_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:

@@ -21,7 +21,7 @@ def test_there_are_examples_and_the_commands_that_they_are_of() -> None:
     assert len(ROWS) >= 20
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    assert {"up", "chat", "top", "status", "chaos", "prune", "config", "tasks", "keys"} <= set(group.commands)
+    assert {"up", "chat", "top", "status", "chaos", "prune", "reload", "config", "tasks", "keys"} <= set(group.commands)
 
 
 def commands(group: TyperGroup, above: str = "") -> dict[str, Any]:
