@@ -72,7 +72,7 @@ class Peers:
         self._python = environment(folder, _PACKAGES)
 
     def run(self, encoded: Encoded, asking: Asking) -> dict[str, PeerResult]:
-        """Each over all of it."""
+        """Each over all of it; one that takes too long is left out, and that is printed."""
         found = {}
         pairs, streams = asking.pairs, asking.streams
         with tempfile.TemporaryDirectory() as made, _valkey(Path(made)) as address:
@@ -90,7 +90,13 @@ class Peers:
                 path = Path(__file__).parent / "others" / program
                 print(f"{name}: {len(pairs):,} pairs, {sum(map(len, streams)):,} requests", file=sys.stderr)
                 command = [str(self._python), str(path), str(folder / "job.json"), str(folder / "result.json")]
-                done = subprocess.run(command, check=False, timeout=_MOST_S, cwd=folder, capture_output=True, text=True)
+                try:
+                    done = subprocess.run(
+                        command, check=False, timeout=_MOST_S, cwd=folder, capture_output=True, text=True
+                    )
+                except subprocess.TimeoutExpired:
+                    print(f"{name} was not through after {_MOST_S:.0f} s: left out")
+                    continue
                 if done.returncode:
                     raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
                 result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
