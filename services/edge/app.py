@@ -76,7 +76,7 @@ class Edge:
         self._metrics = EdgeMetrics(self._registry)
         self._closing = contextlib.AsyncExitStack()
         name = f"edge-{settings.index}"
-        self._telemetry = Telemetry("edge", name, shared, self._registry, self._metrics.lag)
+        self._telemetry = Telemetry("edge", name, shared, self._registry)
         self._closing.callback(self._telemetry.close)
         self._must_run: list[asyncio.Task[None]] = []
 

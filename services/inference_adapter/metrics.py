@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from services.inference_adapter.core.prompt_type import PromptType
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+# Those of OpenTelemetry's gen_ai.server.time_per_output_token.
+_TOKEN_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
 _UNITS = (1, 4, 16, 64, 256, 1024, 4096)
 
 
@@ -25,6 +27,12 @@ class AdapterMetrics:
         )
         self.engine_errors = Counter(
             "streamway_engine_errors", "Engine calls that failed, by reason.", ["reason"], registry=registry
+        )
+        self.counted = Counter(
+            "streamway_usage_tokens",
+            "Tokens as engines counted them at the end of answers: prompt (cached ones among them), cached, completion.",
+            ["kind"],
+            registry=registry,
         )
         self.cost = Counter(
             "streamway_cost",
@@ -76,6 +84,12 @@ class AdapterMetrics:
         )
         self.first_token = Histogram(
             "streamway_first_token_seconds", "From acceptance to the first token.", buckets=_SECONDS, registry=registry
+        )
+        self.token_time = Histogram(
+            "streamway_token_seconds",
+            "Mean time between tokens of an answer, behind its first.",
+            buckets=_TOKEN_SECONDS,
+            registry=registry,
         )
         self.inference = Histogram(
             "streamway_llm_inference_duration_seconds",

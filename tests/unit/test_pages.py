@@ -59,3 +59,22 @@ def test_code_cites_only_sections_that_exist() -> None:
         for path in (ROOT / folder).rglob("*.py"):
             cited = set(re.findall(r"design\.md §(\d+)", path.read_text(encoding="utf-8")))
             assert cited <= sections, path
+
+
+def test_every_metric_that_a_page_names_is_in_the_code() -> None:
+    code = "\n".join(
+        path.read_text("utf-8") for folder in ("libs", "services") for path in (ROOT / folder).rglob("*.py")
+    )
+    told = {
+        name
+        for page in PAGES
+        if page.name != "CHANGELOG.md"
+        for name in re.findall(r"`(streamway_[a-z_]+)", page.read_text("utf-8"))
+    }
+    named = {name for name in told if not name.endswith("_")} - {"streamway_faults"}
+    assert len(named) > 50
+    assert [
+        n
+        for n in sorted(named)
+        if not {f'"{n}"', f'"{n.removesuffix("_total")}"'} & set(re.findall(r'"[a-z_]+"', code))
+    ] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grpc.aio import ServerInterceptor
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
 
 from streamway.config.shared import SharedSettings
 from streamway.telemetry import tracing
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Telemetry:
     """Spans, recent hops and the metrics of the process itself. `process` is its name in the mesh.
 
-    `provider` is for tests; without it there is one where the settings say so. `lags` get each sample of the loop's lag too.
+    `provider` is for tests; without it there is one where the settings say so.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class Telemetry:
         process: str,
         shared: SharedSettings,
         registry: CollectorRegistry,
-        *lags: Histogram,
+        *,
         provider: TracerProvider | None = None,
     ) -> None:
         self._provider = provider or tracing.configure(service, shared.traces, shared.traces_ratio)
         tracer = tracing.Tracer(self._provider, service) if self._provider is not None else None
         self.hops = Hops(service, process, tracer, ratio=shared.traces_ratio, most=shared.recent_hops)
-        self._process = ProcessMetrics(registry, self.hops, *lags)
+        self._process = ProcessMetrics(registry, self.hops)
 
     def interceptors(self) -> list[ServerInterceptor]:
         """For a gRPC server."""

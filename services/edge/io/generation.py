@@ -367,7 +367,9 @@ class Generation(GenerationFacts):
 
     def _end(self, outcome: str) -> None:
         self.ended = True
-        self._hop.end(outcome)
+        hop, exemplar = self._hop, self._hop.exemplar
+        hop.end(outcome)
+        self._desk.metrics.duration.labels(self.surface).observe(max(0.0, hop.ended - hop.began), exemplar)
         self.placement.request = None
         if self._clock_timer is not None:
             self._clock_timer.cancel()

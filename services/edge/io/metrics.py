@@ -6,15 +6,15 @@ from collections import Counter as Tally
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from services.edge.core.connection_life import Why
-from streamway.telemetry.process_metrics import LAG_BUCKETS
 from streamway.v1 import common_pb2
 
+_DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
 _TTFT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30, 60, 180)
 
 
@@ -37,6 +37,13 @@ class EdgeMetrics(Collector):
             "From the request to its first token.",
             ["surface"],
             buckets=_TTFT_BUCKETS,
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "streamway_edge_duration_seconds",
+            "From the request to its end, however it ended.",
+            ["surface"],
+            buckets=_DURATION_BUCKETS,
             registry=registry,
         )
         self.drained = Counter(
@@ -77,12 +84,6 @@ class EdgeMetrics(Collector):
             "streamway_edge_request_bytes", "Bytes of requests that no router has yet.", registry=registry
         )
         self.responses = Counter("streamway_edge_responses", "HTTP responses by status.", ["status"], registry=registry)
-        self.lag = Histogram(
-            "streamway_edge_loop_lag_seconds",
-            "The old name of streamway_loop_lag_seconds, kept for one release.",
-            buckets=LAG_BUCKETS,
-            registry=registry,
-        )
         self.live: Tally[str] = Tally()
         self.tokens: Tally[str] = Tally()
         self.bytes: Tally[str] = Tally()
@@ -95,7 +96,6 @@ class EdgeMetrics(Collector):
         self.refused_handshakes = 0
         self.evicted_upstream = 0
         registry.register(self)
-        ProcessCollector(registry=registry)
 
     def resumed(self, resumed: common_pb2.Resumed) -> None:
         """A reader began somewhere in a generation, and was told this."""

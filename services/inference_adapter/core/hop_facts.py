@@ -41,9 +41,11 @@ def of_call(request: common_pb2.GenerationRequest, info: EngineInfo, *, continue
     }
 
 
-def of_end(usage: common_pb2.Usage | None, finish_reason: str) -> Facts:
-    """When the engine has said all."""
+def of_end(usage: common_pb2.Usage | None, finish_reason: str, first_s: float | None = None) -> Facts:
+    """When the engine has said all. `first_s`: from the call to its first token."""
     found: dict[str, str | int | float | tuple[str, ...]] = {"gen_ai.response.finish_reasons": (finish_reason,)}
+    if first_s is not None:
+        found["gen_ai.response.time_to_first_chunk"] = first_s
     if usage is not None:
         found |= {
             "gen_ai.usage.input_tokens": usage.prompt_tokens,

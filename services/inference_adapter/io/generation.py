@@ -308,7 +308,8 @@ class Generation:
         self._numbering.finished(usage)
         self._outcome = "finished"
         if self._call_hop is not None:
-            self._call_hop.tell(hop_facts.of_end(usage, self._numbering.finish_reason))
+            first_s = self._first_at - self._called_at if self._first_at and self._called_at else None
+            self._call_hop.tell(hop_facts.of_end(usage, self._numbering.finish_reason, first_s))
         self._end("finished")
         if usage is None or not usage.estimated:
             self._place.turns.finished(self.request, self.transcript, usage)
@@ -337,6 +338,9 @@ class Generation:
         if self._called_at and self._first_at:
             uncached = usage.prompt_tokens - usage.cached_prompt_tokens if usage is not None else 0
             now = self._place.clock.monotonic()
+            if self._numbering.units > 1:
+                pace_s = (now - self._first_at) / (self._numbering.units - 1)
+                self._place.metrics.token_time.observe(pace_s, self._hop.exemplar)
             self._place.pace.ended(self._first_at - self._called_at, now - self._called_at, uncached)
 
     def _note_failure(self, error: StreamwayError) -> None:

@@ -1,4 +1,4 @@
-"""What answers cost: written into their usage at the end, and added up."""
+"""What answers took and cost: the cost is written into their usage at the end, and all of it added up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ class Till:
         self._metrics = metrics
 
     def take(self, request: common_pb2.GenerationRequest, usage: common_pb2.Usage) -> None:
-        """An engine has answered; nothing happens where its model has no price. Only models with one become labels."""
+        """An engine has answered. Only models with one become labels."""
+        counted = self._metrics.counted
+        counted.labels("prompt").inc(usage.prompt_tokens)
+        counted.labels("cached").inc(usage.cached_prompt_tokens)
+        counted.labels("completion").inc(usage.completion_tokens)
         cost = price(usage, request.model, self._models.routing.prices)
         if cost is not None:
             self._metrics.cost.labels(request.model, _TIERS.get(request.entitlement.tier, "none")).inc(cost)
