@@ -19,11 +19,13 @@ PROFILED := $(if $(findstring observability,$(PROFILE)),STREAMWAY_TRACES=true)
 TESTS_AT_ONCE ?= 3
 # Where `make test-vllm` keeps a real vLLM: 3.1 GB.
 VLLM ?= .build/vllm
+# Where `make test-langchain` keeps LangChain.
+LANGCHAIN ?= .build/langchain
 
 # A mesh is many processes, and the tests start hundreds: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup model gen run picture test test-vllm soak lint format types imports proto-lint proto-breaking docs site docs-check ci fix bench flame simulate cache-eval chaos lock up roll down compose-test clean
+.PHONY: help setup model gen run picture test test-langchain test-vllm soak lint format types imports proto-lint proto-breaking docs site docs-check ci fix bench flame simulate cache-eval chaos lock up roll down compose-test clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -105,6 +107,11 @@ test: setup model ## all tests; needs no root. ARGS="tests/unit -k name"; one af
 
 soak: setup ## behaviours that ask for minutes, for as long as they ask: ten minutes each. ARGS="-k h5"
 	@SOAK=1 $(BIN)/python -m pytest --timeout 0 -m soak $(ARGS)
+
+test-langchain: setup ## the example for LangChain, which gets an environment of its own: 140 MB; LANGCHAIN=folder
+	@test -x $(LANGCHAIN)/bin/python || $(PYTHON) -m venv $(LANGCHAIN)
+	@$(LANGCHAIN)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/langchain.txt
+	@TEST_LANGCHAIN=$(abspath $(LANGCHAIN)) $(BIN)/python -m pytest -v tests/e2e/test_client_pages.py -k langchain $(ARGS)
 
 test-vllm: setup ## a real vLLM and a tiny model: backend contract, takeover, pressure. 3.1 GB, 15 minutes; VLLM=folder
 	@$(BIN)/python scripts/install_vllm.py $(VLLM)

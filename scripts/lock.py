@@ -17,6 +17,7 @@ _HEADERS: Final = {
     "dev.txt": "# Everything that building, testing and measuring needs. Made by `make lock`; do not edit.\n",
     "runtime.txt": "# What a running mesh needs, llama.cpp and the embedded Valkey included. Made by `make lock`; do not edit.\n",
     "build.txt": "# What building the package needs. Made by `make lock`; do not edit.\n",
+    "langchain.txt": "# LangChain's client of OpenAI's protocol, for `make test-langchain`. Made by `make lock`; do not edit.\n",
     **{f"{name}.txt": f"# What the image of {name} holds. Made by `make lock`; do not edit.\n" for name in _SERVICES},
 }
 
@@ -36,6 +37,7 @@ def main() -> None:
     lock("dev.txt", "pyproject.toml", *runtime, "--extra=tune", "--extra=dev", *upgrade)
     lock("runtime.txt", "pyproject.toml", *runtime, "--constraints=requirements/dev.txt", *upgrade)
     lock("build.txt", "requirements/build.in", "--constraints=requirements/dev.txt", *upgrade)
+    lock("langchain.txt", "requirements/langchain.in", "--constraints=requirements/dev.txt", *upgrade)
     for name in _SERVICES:
         lock(f"{name}.txt", f"--group={name}", "--constraints=requirements/dev.txt", *upgrade)
 

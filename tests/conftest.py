@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from tests.support import vllm_server
 from tests.support.alone import Machine
-from tests.support.needs import LEFT_OUT
+from tests.support.needs import LEFT_OUT, OPT_IN
 from tests.support.valkey_server import ValkeyServer
 
 _CI = os.environ.get("CI") == "true"
@@ -161,8 +161,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{of_vllm} tests on a real vLLM (3.1 GB, some minutes): make test-vllm")
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
-        if LEFT_OUT in str(report.longrepr):
-            reason = str(report.longrepr[2]).partition(LEFT_OUT)[2]
-            reasons[reason] = reasons.get(reason, 0) + 1
+        for why in (LEFT_OUT, OPT_IN):
+            if why in str(report.longrepr):
+                reason = why + str(report.longrepr[2]).partition(why)[2]
+                reasons[reason] = reasons.get(reason, 0) + 1
     for reason, number in sorted(reasons.items()):
-        terminalreporter.write_line(f"{LEFT_OUT}{reason} — {number} test{'s' if number > 1 else ''}")
+        terminalreporter.write_line(f"{reason} — {number} test{'s' if number > 1 else ''}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import subprocess
 from functools import partial
@@ -14,11 +15,13 @@ from playwright.async_api import ConsoleMessage
 
 from tests.support.browser import browser_page
 from tests.support.mesh import MeshProcesses
+from tests.support.needs import OPT_IN
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "clients"
 RUN = ("python", "bash", "javascript")
-# What is only shown: grpcurl and LangChain are not installed here.
+# grpcurl is only shown: no package that is pinned here has it. LangChain has a test of its own, opt-in.
 SHOWN = {("http.md", ""), ("http.md", "py")}
+LANGCHAIN = os.environ.get("TEST_LANGCHAIN", "")
 
 
 def examples(*languages: str) -> list[tuple[str, str, str]]:
@@ -69,6 +72,15 @@ def test_an_example_runs_as_it_is_shown(mesh: MeshProcesses, example: tuple[str,
         told = ran.stdout
     assert told.strip()
     assert '"error"' not in told
+
+
+@pytest.mark.skipif(not LANGCHAIN, reason=f"{OPT_IN}the example for LangChain runs by make test-langchain")
+def test_the_langchain_example_runs_in_an_environment_of_its_own(mesh: MeshProcesses) -> None:
+    ((_, _, text),) = examples("py")
+    command = [f"{LANGCHAIN}/bin/python", "-c", on(mesh, text)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert len(ran.stdout.split()) > 3
 
 
 async def test_the_javascript_examples_run_in_a_browser(mesh: MeshProcesses) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -124,3 +128,21 @@ async def test_after_kill_9_of_every_router_in_turn_a_conversation_goes_on_whole
     assert status == 200
     _, whole = await chat(two_routers, "", *history, user("the last"), session="killed")
     assert prompt_tokens(last) == prompt_tokens(whole)
+
+
+def test_the_commands_of_the_page_keep_a_conversation_and_delete_it(two_routers: MeshProcesses) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "contexts.md").read_text(encoding="utf-8")
+    shown = page.partition("```sh\n")[2].partition("```")[0]
+    commands = shown.replace("8f2c…", "page").replace('"m"', '"simulated", "max_tokens": 5')
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands.replace("curl ", "curl -sS -w '\\n' ")],
+        env=os.environ | {"EDGE": two_routers.edge_url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    first, second, deleted = map(json.loads, ran.stdout.splitlines())
+    # The new turn alone was sent, and the engine read all of it.
+    assert prompt_tokens(second) > prompt_tokens(first)
+    assert deleted["deleted"] is True
