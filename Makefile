@@ -67,10 +67,11 @@ endif
 
 up: setup ## the same as containers, built here; makes a mesh token and an API key on first use. PROFILE=observability, vllm
 	@$(BIN)/python scripts/make_secrets.py
-	@$(PROFILED) $(COMPOSE) $(addprefix --profile ,$(PROFILE)) up --build --detach --wait
+	@$(BIN)/python scripts/images.py $(COMPOSE) $(addprefix --profile ,$(PROFILE))
+	@$(PROFILED) $(COMPOSE) $(addprefix --profile ,$(PROFILE)) up --detach --wait
 
 roll: setup ## replaces the containers one at a time by ones of the code that is here; streams go on
-	@$(COMPOSE) build
+	@$(BIN)/python scripts/images.py $(COMPOSE)
 	@$(BIN)/python scripts/roll.py $(COMPOSE)
 
 down: ## stops the containers and keeps their data
