@@ -16,6 +16,7 @@ from streamway.errors import RouterUnavailable, StreamwayError, from_rpc_error
 from streamway.journal.cursor import START, Cursor
 from streamway.rpc import SILENT, own_call
 from streamway.rpc.options import client_options
+from streamway.runtime.pauses import Pauses
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
 _FIRST_PAUSE_S: Final = 0.1
@@ -115,13 +116,14 @@ class OneCall(Stream):
         self._request = request
 
     async def _read(self) -> AsyncGenerator[common_pb2.Event, None]:
-        loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
+        loop, pauses = asyncio.get_running_loop(), Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         heard = loop.time()
         while True:
             try:
                 async with own_call(self._client.call(self._request, self.generation, self.cursor)) as call:
                     async for response in call:
-                        heard, pause_s = loop.time(), _FIRST_PAUSE_S
+                        heard = loop.time()
+                        pauses.went_well()
                         for event in response.events:
                             if event.HasField("accepted"):
                                 # From now on it is gone on with; until then the same id is asked for again.
@@ -136,8 +138,7 @@ class OneCall(Stream):
                     raise broken from None
             if loop.time() - heard > self._client.patience_s:
                 raise broken
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            await pauses.wait()
 
 
 def refusal(problem: grpc.aio.AioRpcError) -> StreamwayError:

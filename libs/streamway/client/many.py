@@ -15,6 +15,7 @@ from streamway.client.stream import Stream
 from streamway.errors import RouterUnavailable, StreamwayError, from_rpc_error, to_status
 from streamway.journal.cursor import START, Cursor
 from streamway.rpc import SILENT, own_call
+from streamway.runtime.pauses import Pauses
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, router_pb2
 from streamway.v1.router_pb2 import ConnectCommand
@@ -85,7 +86,7 @@ class Many:
         self._wake.set()
 
     async def _run(self) -> None:
-        loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
+        loop, pauses = asyncio.get_running_loop(), Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         heard = loop.time()
         while True:
             problem: StreamwayError = RouterUnavailable()
@@ -96,7 +97,8 @@ class Many:
                     writer = self._scope.spawn(self._write(call), "write")
                     try:
                         async for response in call:
-                            heard, pause_s = loop.time(), _FIRST_PAUSE_S
+                            heard = loop.time()
+                            pauses.went_well()
                             await self._deliver(response.events)
                     finally:
                         writer.cancel()
@@ -105,8 +107,7 @@ class Many:
                     problem, heard = from_rpc_error(broken), float("-inf")
             if loop.time() - heard > self._patience_s:
                 await self._fail(problem)
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            await pauses.wait()
 
     async def _write(self, call: Any) -> None:
         while True:

@@ -14,6 +14,7 @@ from services.edge.io.metrics import EdgeMetrics
 from streamway.config.shared import SharedSettings
 from streamway.errors import RouterUnavailable, from_status
 from streamway.rpc import mesh_metadata, open_channel, own_call
+from streamway.runtime.pauses import Pauses
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
@@ -155,16 +156,15 @@ class RouterLink:
         await self._channel.close()
 
     async def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             await self._channel.channel_ready()
             began = self._loop.time()
             problem = await self._connect()
             if self._loop.time() - began > 1.0:
-                pause_s = _FIRST_PAUSE_S
+                pauses.went_well()
             _log.warning("router_link_broken", router=self.address, problem=problem, waiting=len(self._open))
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            await pauses.wait()
 
     async def _connect(self) -> str:
         """Holds one stream until it breaks; says why it did."""

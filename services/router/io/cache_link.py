@@ -13,6 +13,7 @@ from services.router.core.patience import Patience
 from streamway.config.shared import SharedSettings
 from streamway.errors import from_rpc_error
 from streamway.rpc import SILENT, mesh_metadata, open_channel, own_call
+from streamway.runtime.pauses import Pauses
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
 
@@ -143,7 +144,7 @@ class CacheLink:
         future.set_result(None)
 
     async def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             opened = self._loop.time()
             try:
@@ -165,9 +166,8 @@ class CacheLink:
             finally:
                 self._reset()
             if self._loop.time() - opened > _LONGEST_PAUSE_S:
-                pause_s = _FIRST_PAUSE_S
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                pauses.went_well()
+            await pauses.wait()
 
     async def _write(self, call: Any) -> None:
         while True:
