@@ -154,7 +154,7 @@ class Edge:
         wheel = HeartbeatWheel(settings.heartbeat_s)
         closing.callback(wheel.close)
 
-        gate = Gate(settings, self._tenants, wheel, traces=self._telemetry.hops.ratio)
+        gate = Gate(settings, self._tenants, wheel, traces=self._telemetry.hops.ratio, baggage_keys=shared.baggage_keys)
         limit = shared.max_message_bytes
         self._websockets = WebSocketSurface(gate, desk, restores, routers, flusher, wheel, metrics, settings, limit)
         buffers = BufferShares(settings.share_rules, desk, flusher, metrics, settings.review_s)

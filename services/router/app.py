@@ -379,6 +379,7 @@ class RouterApp:
             durability=common_pb2.Durability.Value(f"DURABILITY_{settings.durability.upper()}"),
             tenants=self._tenants,
             memory=self._memory,
+            baggage_keys=self._shared.baggage_keys,
         )
 
     def _contexts(self, journal: Journal) -> Contexts:

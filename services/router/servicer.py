@@ -122,7 +122,8 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         if not wanted.generation:
             wanted.generation = new_generation_id()
         if not wanted.traceparent:
-            wanted.traceparent = _traceparent(context)
+            wanted.traceparent = _said(context, "traceparent")
+        wanted.baggage = wanted.baggage or _said(context, "baggage")
         with self._connection() as connection:
             connection.open(wanted, Delivery.DELIVERY_EVENTS)
             said, heard = False, cachestatus.Heard()
@@ -242,9 +243,9 @@ def _checked(generation: str) -> str:
     return generation
 
 
-def _traceparent(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """The caller's trace from the metadata."""
+def _said(context: grpc.aio.ServicerContext[Any, Any], name: str) -> str:
+    """What the caller's metadata says of its trace or its baggage."""
     for key, value in context.invocation_metadata() or ():
-        if key == "traceparent":
+        if key == name:
             return str(value)
     return ""

@@ -9,9 +9,9 @@ import aiohttp
 import openai
 import pytest
 
-from streamway.errors import EngineRejected, GoingAway, QueueFull
+from streamway.errors import EngineRejected, GoingAway, ModelNotFound, QueueFull
 from streamway.v1 import common_pb2
-from tests.support.clients import RawRequest
+from tests.support.clients import RawRequest, frames
 from tests.support.edge_world import EdgeWorld, chat, edge_world, sse
 from tests.support.hand_router import accepted, refused
 from tests.support.inference_service import failed, finished, started, token
@@ -43,6 +43,29 @@ async def test_the_sdk_streams_an_answer() -> None:
     assert chunks[-1].usage.prompt_tokens_details is not None
     assert chunks[-1].usage.prompt_tokens_details.cached_tokens == 2
     assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_of_a_clients_baggage_the_known_keys_go_with_each_request_on_every_surface() -> None:
+    headers = {"baggage": "team=blue;private=1, who=me, run=7"}
+    async with edge_world(shared={"baggage_keys": ("team", "run")}) as world, aiohttp.ClientSession() as session:
+        world.router.answer = lambda request: [refused(request, ModelNotFound("simulated", ["m"]))]
+        for path, body in (
+            ("/v1/chat/completions", chat()),
+            ("/v1/chat/completions", chat(stream=True)),
+            ("/v1/generations", chat()),
+            ("/v1/responses", {"model": "simulated", "input": "hello", "store": False}),
+        ):
+            async with session.post(world.url + path, json=body, headers=headers) as response:
+                assert response.status == 404, await response.text()
+        async with frames(world.websocket_url, additional_headers=headers) as client:
+            await client.open("a", "hello")
+            await client.until("error", "a")
+        assert [request.baggage for request in world.router.opened] == ["team=blue,run=7"] * 5
+    async with edge_world() as world, aiohttp.ClientSession() as session:
+        world.router.answer = lambda request: [refused(request, ModelNotFound("simulated", ["m"]))]
+        async with session.post(world.url + "/v1/chat/completions", json=chat(), headers=headers) as response:
+            assert response.status == 404
+        assert world.router.opened[0].baggage == "", "none is known unless it is configured"
 
 
 async def test_the_sdk_gets_a_whole_answer_with_its_headers() -> None:

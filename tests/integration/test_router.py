@@ -393,6 +393,22 @@ class TestGenerate:
             assert span != "00f067aa0ba902b7"
             call.cancel()
 
+    async def test_of_the_callers_baggage_what_is_known_goes_on_to_the_worker(
+        self, valkey: Redis, valkey_server: ValkeyServer
+    ) -> None:
+        async with mesh(valkey, valkey_server.url, shared={"baggage_keys": ("team", "run")}) as made:
+            sent = (
+                (ask(), grpc.aio.Metadata(*made.metadata, ("baggage", "team=blue;p=1, who=me"))),
+                (ask(baggage="who=me,run=7,team=red"), made.metadata),
+            )
+            for (request, metadata), left in zip(sent, ("team=blue", "run=7,team=red"), strict=True):
+                call = made.stub.Generate(router_pb2.GenerateRequest(request=request), metadata=metadata)
+                await call.read()
+                found = (await request_of(valkey, [request.generation]))[0]
+                assert found is not None
+                assert found[0].baggage == left
+                call.cancel()
+
     async def test_k1_a_prompt_of_twelve_megabytes_passes_and_a_larger_one_is_told_the_limit(
         self, valkey: Redis, valkey_server: ValkeyServer
     ) -> None:

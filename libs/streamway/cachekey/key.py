@@ -19,6 +19,7 @@ IGNORED: Final = frozenset(
         "priority",  # when it runs
         "deadline_unix_ms",  # how long the caller waits
         "traceparent",
+        "baggage",
         "metadata",  # for logs and traces
         "cache",  # whether to look, not for what
         "on_disconnect",

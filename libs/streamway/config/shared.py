@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from streamway.config.baggage import KEY, MOST_KEYS
 from streamway.config.base import ServiceSettings
 
 
@@ -64,6 +65,12 @@ class SharedSettings(ServiceSettings):
         description="Share of the traces that begin in the mesh to be recorded; where a client sends a traceparent, its own "
         "decision holds.",
     )
+    baggage_keys: tuple[str, ...] = Field(
+        default=(),
+        max_length=MOST_KEYS,
+        description="Keys of a client's W3C `baggage` that go with a request to its worker and engine; all others are dropped."
+        " At most 8.",
+    )
     recent_hops: int = Field(
         default=2000,
         ge=0,
@@ -71,3 +78,11 @@ class SharedSettings(ServiceSettings):
         description="Rows about single generations that each process keeps for `streamway trace`, about 1 kB each; the oldest "
         "go first.",
     )
+
+    @field_validator("baggage_keys")
+    @classmethod
+    def _keys_are_tokens(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        for key in keys:
+            if not KEY.fullmatch(key):
+                raise ValueError(f"{key!r} is no key of W3C baggage: 1 to 64 of letters, digits and !#$%&'*+-.^_`|~")
+        return keys

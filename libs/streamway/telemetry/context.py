@@ -29,7 +29,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
 
     `trace_id` is 32 hex digits and lives from request to response; `span_id` (16 digits) is the current hop's; `sampled`
     is the W3C flag. `model` is the model as resolved, empty until it is. `parent` is the sender's span; empty where the trace
-    begins at this hop.
+    begins at this hop. `baggage` is what is kept of the client's, as a header.
     """
 
     trace_id: str
@@ -39,6 +39,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
     tenant: str = ""
     parent: str = ""
+    baggage: str = ""
 
     @property
     def traceparent(self) -> str:
@@ -66,6 +67,7 @@ def begin(
     generation: str = "",
     model: str = "",
     tenant: str = "",
+    baggage: str = "",
 ) -> RequestContext:
     """A context that goes on with the sender's trace, or begins one when `traceparent` is absent or not W3C's.
 
@@ -77,10 +79,10 @@ def begin(
         trace_id, parent, flags = match.groups()
         if trace_id != _NO_TRACE and parent != _NO_SPAN:
             recorded = flags[1] in _ODD
-            return RequestContext(trace_id, span or _span_id(), recorded, generation, model, tenant, parent)
+            return RequestContext(trace_id, span or _span_id(), recorded, generation, model, tenant, parent, baggage)
     bits = _bits(128) or 1
     recorded = bits & _LOW < sampled * 2**64
-    return RequestContext(f"{bits:032x}", span or _span_id(), recorded, generation, model, tenant)
+    return RequestContext(f"{bits:032x}", span or _span_id(), recorded, generation, model, tenant, baggage=baggage)
 
 
 def _span_id() -> str:

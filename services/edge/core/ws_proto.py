@@ -20,7 +20,7 @@ from streamway.v1 import common_pb2, edge_pb2
 SUBPROTOCOL: Final = "streamway.v1.proto"
 _SHORT: Final = tuple(bytes((0x82, length)) for length in range(126))
 # What a client must leave to the edge.
-_OURS: Final = ("generation", "tenant", "traceparent")
+_OURS: Final = ("generation", "tenant", "traceparent", "baggage")
 _MOST_NUMBER: Final = 2**32 - 1
 
 

@@ -85,6 +85,7 @@ class ChatSurface:
         wanted.idempotency_key = idempotency_key_of(request)
         kept_context.by_header(wanted, request.headers.get(kept_context.HEADER, ""), caller.session)
         wanted.traceparent = caller.context.traceparent
+        wanted.baggage = caller.context.baggage
         if chat.stream:
             return await self._stream(request, caller, chat, wanted)
         return await self._whole(request, caller, chat, wanted)

@@ -109,6 +109,7 @@ class Connection(Lifetime):
             kept_context.name(request, request.session or self._caller.session)
             request.session = session_key.of_id(request.session) if request.session else self._session
             request.traceparent = context.traceparent
+            request.baggage = context.baggage
             reader = FrameReader(self, command.id, context.traceparent)
             self._read(command.id, surface.desk.open(request, reader, SURFACE), new=True)
         except StreamwayError as refusal:

@@ -17,6 +17,7 @@ from services.edge.interfaces import Dismissable
 from services.edge.io.heartbeats import HeartbeatWheel
 from services.edge.settings import EdgeSettings
 from streamway.auth import Credentials, Identity, ShownStanding, Standing
+from streamway.config.baggage import kept
 from streamway.errors import InvalidArgument, PermissionDenied, StreamwayError
 from streamway.runtime.ids import new_secret_id
 from streamway.telemetry.context import RequestContext, begin, current
@@ -85,14 +86,22 @@ class _Watched:
 
 
 class Gate:
-    """Admits requests, and watches those that last. `traces`: the share of traces that begin here to be recorded."""
+    """Admits requests, and watches those that last. `traces`: the share of traces that begin here to be recorded;
+    `baggage_keys`: what is kept of a client's baggage."""
 
     def __init__(
-        self, settings: EdgeSettings, tenants: TenancyWatch, wheel: HeartbeatWheel, *, traces: float = 0.0
+        self,
+        settings: EdgeSettings,
+        tenants: TenancyWatch,
+        wheel: HeartbeatWheel,
+        *,
+        traces: float = 0.0,
+        baggage_keys: tuple[str, ...] = (),
     ) -> None:
         self._tenants = tenants
         self._wheel = wheel
         self._traces = traces
+        self._baggage_keys = baggage_keys
         self._credentials = Credentials(tenants)
         self._operators = frozenset(settings.operators)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.allowed_origins)
@@ -110,13 +119,16 @@ class Gate:
         session = headers.get("x-session-id", "")
         if len(session) > 256:
             raise InvalidArgument("x-session-id", "at most 256 characters")
-        context = begin(headers.get("traceparent", ""), sampled=self._traces, tenant=standing.identity.tenant)
+        baggage = kept(headers.get("baggage", ""), self._baggage_keys)
+        tenant = standing.identity.tenant
+        context = begin(headers.get("traceparent", ""), sampled=self._traces, tenant=tenant, baggage=baggage)
         current.set(context)
         return Caller(standing, self._address(request), session, context)
 
     def one_more(self, caller: Caller) -> RequestContext:
         """Of one of many requests on a connection: in the trace that the client gave it, else in one of its own."""
-        context = begin(caller.context.sender, sampled=self._traces, tenant=caller.context.tenant)
+        before = caller.context
+        context = begin(before.sender, sampled=self._traces, tenant=before.tenant, baggage=before.baggage)
         current.set(context)
         return context
 

@@ -217,6 +217,7 @@ class GenerationsSurface:
         wanted.generation = new_generation_id()
         wanted.tenant = tenant
         wanted.traceparent = caller.context.traceparent
+        wanted.baggage = caller.context.baggage
         wanted.priority = wanted.priority or priority_of(request)
         ask_cache(request, wanted)
         wanted.durability = wanted.durability or durability_of(request)

@@ -102,6 +102,7 @@ class ResponsesSurface:
         wanted.durability = durability_of(request)
         wanted.idempotency_key = idempotency_key_of(request)
         wanted.traceparent = caller.context.traceparent
+        wanted.baggage = caller.context.baggage
         echo = responses_request.echo(body)
         if echo.store:
             try:

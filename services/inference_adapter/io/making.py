@@ -47,7 +47,7 @@ class GenerationMaker:
         id_, place = request.generation, self._place
         now, request_bytes = place.clock.monotonic(), request.ByteSize()
         transcript = place.memory.open(id_, request.tenant, now, journaled=journaled, request_bytes=request_bytes)
-        known = {"generation": id_, "model": request.model, "tenant": request.tenant}
+        known = {"generation": id_, "model": request.model, "tenant": request.tenant, "baggage": request.baggage}
         context = place.hops.context(request.traceparent, **known)
         tokens = estimated_tokens(request)
         if not journaled or task is None:

@@ -15,6 +15,7 @@ _NOT_THE_REQUEST = (
     "tenant",
     "deadline_unix_ms",
     "traceparent",
+    "baggage",
     "metadata",
     "idempotency_key",
     "entitlement",

@@ -12,6 +12,7 @@ from services.router.interfaces import Ask, Opened, Opener
 from services.router.io.books import Books
 from services.router.metrics import RouterMetrics
 from streamway.affinity import key_of
+from streamway.config.baggage import kept
 from streamway.errors import MemoryPressure, StreamwayError
 from streamway.memory import MemoryWatch
 from streamway.runtime.clock import Clock
@@ -39,6 +40,7 @@ class Admitting:
         unread_s: float,
         tenants: TenancyWatch,
         memory: MemoryWatch,
+        baggage_keys: tuple[str, ...] = (),
     ) -> None:
         self._inner = inner
         self._books = books
@@ -52,6 +54,7 @@ class Admitting:
         self._unread_s = unread_s
         self._tenants = tenants
         self._memory = memory
+        self._baggage_keys = baggage_keys
         self._opening = 0
         self.draining = False
 
@@ -98,6 +101,8 @@ class Admitting:
         ask.body = look(request.openai_body, self._read_body_bytes)
         request.session = key_of(request)
         ask.digest = digest_of(request)
+        request.baggage = kept(request.baggage, self._baggage_keys)
         here = ask.here or context.begin(request.traceparent)
-        context.current.set(replace(here, generation=request.generation, model=request.model, tenant=request.tenant))
+        known = {"generation": request.generation, "model": request.model, "tenant": request.tenant}
+        context.current.set(replace(here, **known, baggage=request.baggage))
         request.traceparent = here.traceparent

@@ -33,6 +33,8 @@ from streamway.v1 import common_pb2
 
 DEFAULT_SLOTS: Final = 64
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+# Members as `streamway.config.baggage` leaves them.
+_BAGGAGE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,4096}")
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _OURS: Final = frozenset({Ability.PRIORITY, Ability.CACHE_SALT})
 _log = structlog.get_logger("adapter")
@@ -179,13 +181,15 @@ class OpenAIHTTPBackend:
     def _post(self, request: common_pb2.GenerationRequest, body: bytes) -> bytes:
         head = [f"POST {self._address.prefix}/v1/chat/completions HTTP/1.1\r\n", self._headers]
         head.append("Content-Type: application/json\r\nAccept: text/event-stream\r\n")
-        # Both came from outside: only what cannot break out of a header goes into one.
+        # All came from outside: only what cannot break out of a header goes into one.
         if _ID.fullmatch(request.generation):
             head.append(f"X-Request-Id: {request.generation}\r\n")
         here = current.get()
         traceparent = here.traceparent if here is not None else request.traceparent
         if _TRACEPARENT.fullmatch(traceparent):
             head.append(f"traceparent: {traceparent}\r\n")
+        if request.baggage and _BAGGAGE.fullmatch(request.baggage):
+            head.append(f"baggage: {request.baggage}\r\n")
         head.append(f"Content-Length: {len(body)}\r\n\r\n")
         return "".join(head).encode("latin-1") + body
 

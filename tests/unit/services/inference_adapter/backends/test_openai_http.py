@@ -266,11 +266,23 @@ async def test_the_body_is_the_clients_with_three_things_set() -> None:
 async def test_headers_cannot_be_injected() -> None:
     async with ScriptedServer(event_stream(TOKEN, END)) as server:
         backend, sink = backend_of(server.url), RecordingSink()
-        request = common_pb2.GenerationRequest(generation="a\r\nX: y", traceparent="b\r\nX: y", openai_body=b"{}")
+        evil = "b\r\nX: y"
+        request = common_pb2.GenerationRequest(
+            generation="a\r\nX: y", traceparent=evil, baggage=evil, openai_body=b"{}"
+        )
         backend.call(request, sink)
         await sink.wait()
         await backend.close()
         assert b"X: y" not in server.requests[0]
+
+
+async def test_the_engine_gets_what_is_left_of_the_baggage() -> None:
+    async with ScriptedServer(event_stream(TOKEN, END)) as server:
+        backend, sink = backend_of(server.url), RecordingSink()
+        backend.call(common_pb2.GenerationRequest(baggage="team=blue,run=7%20x", openai_body=b"{}"), sink)
+        await sink.wait()
+        await backend.close()
+        assert b"\r\nbaggage: team=blue,run=7%20x\r\n" in server.requests[0]
 
 
 def chunked() -> list[bytes]:
