@@ -55,6 +55,7 @@ BLOCKS: Final[dict[str, dict[str, str]]] = {
         "STREAMWAY_LOG_LEVEL=debug": "test_every_setting_that_a_page_names_exists",
         "docker compose --env-file .run/compose.env up": "make compose-test",
         "git pull && make roll": "make compose-test",
+        "mv new.gguf": "test_all_workers_exchange_their_weights_and_no_answer_is_lost",
         "docker compose --env-file .run/compose.env --profile tools": "make compose-test",
     },
     "protocol-journal.md": {"sw:resp:": "a picture", "confirmed": "a picture"},
