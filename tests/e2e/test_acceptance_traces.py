@@ -31,10 +31,11 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def traced(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
-    """Two workers and two edges, and every trace recorded."""
+    """Two workers and two edges, and every trace recorded. A cache that is slow once, on a busy machine, has answered too."""
     folder = tmp_path_factory.mktemp("traced")
     arguments = ("--workers", "2", "--edges", "2")
-    mesh = MeshProcesses(folder, arguments=arguments, environment=receiver.environment, start_s=240)
+    environment = {**receiver.environment, "STREAMWAY_ROUTER_CACHE_BUDGET_MS": "1000"}
+    mesh = MeshProcesses(folder, arguments=arguments, environment=environment, start_s=240)
     yield mesh
     mesh.close()
 
@@ -127,10 +128,12 @@ async def test_k3_who_takes_over_goes_on_in_the_trace_and_links_to_the_call_it_c
         await client.until("finished", "1", 60)
     await traced.restarted(started["worker"], pid)
     generation = seen[0]["generation"]
-    # The dead worker has sent nothing; the other one knows what its call was called.
+    # The dead worker has sent nothing; the other one knows what its call was called. On a busy machine one may take the task
+    # and give it away again.
     spans = await receiver.until(lambda: len(found := receiver.of(generation)) >= 4 and found)
     edge = named(spans, "edge", "chat simulated")
-    task, call = named(spans, "adapter", "process simulated"), named(spans, "adapter", "chat simulated")
+    over = [span for span in spans if span.facts.get("streamway.outcome") == "finished"]
+    task, call = named(over, "adapter", "process simulated"), named(over, "adapter", "chat simulated")
     assert {span.trace for span in spans} == {edge.trace}
     assert call.links == ((edge.trace, span_of_call(generation, started["epoch"])),)
     assert call.facts["streamway.continues"] is True

@@ -48,7 +48,7 @@ async def test_f4_five_hundred_channels_are_followed_through_one_connection(url:
                     said[f"{line['client_address']}:{line['client_port']}"].add(name)
 
             watcher = asyncio.ensure_future(watch())
-            edge = await world.edge(reattach_s=0.1, takeover_wait_s=600)
+            edge = await world.edge(reattach_s=2.0, takeover_wait_s=600)
             before = len(await valkey.client_list())
             async with websockets.connect(f"ws://{edge.address}/v1/stream", max_size=None, max_queue=None) as socket:
                 client = Frames(socket)

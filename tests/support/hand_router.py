@@ -123,7 +123,8 @@ class HandRouter(router_pb2_grpc.RouterServiceServicer):
                 raise GenerationNotFound(request.generation)
             if known.epoch > request.above_epoch or asyncio.get_running_loop().time() >= until:
                 return known
-            await asyncio.sleep(0.01)
+            # Hundreds may wait here.
+            await asyncio.sleep(0.05)
 
     async def Cancel(
         self, request: router_pb2.CancelRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -21,6 +21,8 @@ _POINTING: Final = words(
     " another else instead again also too yes yeah yep nope ok okay sure thanks now still back next both either neither mine"
     " yours ours we us our previous former latter above below earlier before already"
 )
+# As they are written, also in what is quoted as code.
+_WRITTEN: Final = re.compile(r"[a-z]+")
 _BEGINS: Final = words(
     "and but or so then also plus no well fine great cool right cheers perfect lovely alright anyway because"
 )
@@ -35,7 +37,9 @@ def is_self_contained(question: str) -> bool:
         return False
     text = Text(question)
     said = [token.text for token in text.tokens]
-    return len(text.content) >= _LEAST_CONTENT and said[0] not in _BEGINS and _POINTING.isdisjoint(said)
+    if len(text.content) < _LEAST_CONTENT or said[0] in _BEGINS:
+        return False
+    return _POINTING.isdisjoint(said) and _POINTING.isdisjoint(_WRITTEN.findall(question.lower()))
 
 
 def repeats_before(answer: str, form: dict[str, Any]) -> bool:
