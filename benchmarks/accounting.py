@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,15 @@ def memory_bytes(pid: int) -> int:
     except OSError:
         pass
     return 0
+
+
+def measured(program: str) -> dict[str, Any]:
+    """What a report begins with: when, by which command, on what machine. `program` is the module that was started."""
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join([f"python -m {program}", *sys.argv[1:]]),
+        "machine": machine(),
+    }
 
 
 def machine() -> dict[str, Any]:

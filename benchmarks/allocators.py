@@ -20,11 +20,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accounting import cpu_seconds, machine, memory_bytes
+from benchmarks.accounting import cpu_seconds, measured, memory_bytes
 from benchmarks.run import TOKEN_PATH, Mesh
 
 _RESULTS: Final = Path(__file__).parent / "results"
@@ -162,12 +161,9 @@ def main() -> None:
         for arm in arms:
             samples.append({"round": turn + 1, **sample(arm, options.seconds, turn)})
             print(f"round {turn + 1}/{options.rounds}: {samples[-1]}", flush=True)
-    command = " ".join(["python -m benchmarks.allocators", *sys.argv[1:]])
     lines = table(samples)
     report = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "machine": machine(),
+        **measured("benchmarks.allocators"),
         "left_out": [arm for arm in options.arms if arm not in arms],
         "samples": samples,
         "table": lines,

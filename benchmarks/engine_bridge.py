@@ -40,8 +40,9 @@ _SERVER: Final = """
 import json, os, sys
 os.environ["GOMP_SPINCOUNT"] = "1000"
 import xllamacpp
-from services.inference_adapter.backends.llamacpp_child import configure, die_with_parent
+from services.inference_adapter.backends.llamacpp_child import configure
 from services.inference_adapter.core.fitting import Shape
+from streamway.runtime.processes import die_with_parent
 die_with_parent(int(sys.argv[1]))
 settings = configure(xllamacpp, model=sys.argv[2], name="m", socket=sys.argv[3], threads=2, shape=Shape(4, 1024, 1024))
 settings.verbosity = 1

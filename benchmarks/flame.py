@@ -65,13 +65,9 @@ def main() -> None:
     options = parser.parse_args()
     py_spy = environment(_ROOT / ".build" / "py-spy", (_PY_SPY,)).parent / "py-spy"
     with tempfile.TemporaryDirectory() as folder, Mesh(Path(folder), options.tokens_per_s, options.streams) as mesh:
-        # fmt: off
-        command = [
-            sys.executable, "-m", "benchmarks.load", "--surface", options.surface, "--target", mesh.target(options.surface),
-            "--streams", str(options.streams), "--tokens", str(int((options.seconds + 10) * options.tokens_per_s)),
-            "--durability", options.durability, "--ramp-s", "2", "--limit-s", str(3 * options.seconds + 60),
-        ]
-        # fmt: on
+        tokens = int((options.seconds + 10) * options.tokens_per_s)
+        how = ("--durability", options.durability, "--ramp-s", 2, "--limit-s", 3 * options.seconds + 60)
+        command = mesh.load(options.surface, options.streams, tokens, *how)
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as load:
             time.sleep(4.0)
             made = record(py_spy, mesh, options.seconds, options.out)

@@ -19,11 +19,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accounting import cpu_seconds, machine, memory_bytes
+from benchmarks.accounting import cpu_seconds, measured, memory_bytes
 from benchmarks.report import markdown, plot
 from tests.support.ports import free_port
 
@@ -63,9 +62,7 @@ def main() -> None:
                 samples[case].append(sample)
                 print(f"round {repeat + 1}/{options.repeats}  {_line(case, sample)}", flush=True)
     report = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "command": " ".join(["python -m benchmarks.run", *sys.argv[1:]]),
+        **measured("benchmarks.run"),
         "tokens_per_s_of_a_stream": options.tokens_per_s,
         "cases": [_case(case, rows) for case, rows in samples.items()],
         "journal": _journal(samples),
@@ -130,26 +127,39 @@ class Mesh:
         """The processes of the mesh, by name; the engine is none of them."""
         return {row["name"]: row["pid"] for row in self._ready["processes"]}
 
+    @property
+    def operations(self) -> list[str]:
+        """Where its processes show health and metrics, each "host:port"."""
+        return [row["operations"] for row in self._ready["processes"] if "operations" in row]
+
     def target(self, surface: str) -> str:
         """What `benchmarks.load` is told for a surface."""
         if surface != "grpc":
             return str(self._ready["edge"]["url"])
         return next(str(row["address"]) for row in self._ready["processes"] if row["name"] == "router-0")
 
+    def load(self, surface: str, streams: int, tokens: int, *more: object) -> list[str]:
+        """The command of a load on this mesh; `more` are further words of `benchmarks.load`."""
+        words = (
+            "--surface",
+            surface,
+            "--target",
+            self.target(surface),
+            "--streams",
+            streams,
+            "--tokens",
+            tokens,
+            *more,
+        )
+        return [sys.executable, "-m", "benchmarks.load", *map(str, words)]
+
     def measure(self, case: Case, tokens: int, rounds: int) -> dict[str, Any]:
         """One load run: figures of the client, CPU a token and peak memory of each process of the mesh."""
         surface, streams, durability = case
         pids = self.pids
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
-        target = self.target(surface)
-        # fmt: off
-        load = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.load", "--surface", surface, "--target", target, "--streams", str(streams),
-             "--tokens", str(tokens), "--rounds", str(rounds), "--durability", durability,
-             "--ramp-s", str(tokens / self._tokens_per_s)],
-            stdout=subprocess.PIPE,
-        )
-        # fmt: on
+        how = ("--rounds", rounds, "--durability", durability, "--ramp-s", tokens / self._tokens_per_s)
+        load = subprocess.Popen(self.load(surface, streams, tokens, *how), stdout=subprocess.PIPE)
         peak = dict.fromkeys(pids, 0)
         while load.poll() is None:
             for name, pid in pids.items():

@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from benchmarks.accounting import machine
 from benchmarks.run import RESULTS, Mesh, token_path
 
@@ -31,10 +29,10 @@ _ARMS: Final = ("not scraped", "scraped each second")
 
 
 class Scraper:
-    """Asks for the metrics of the processes `pids` each second while it is entered."""
+    """Asks for the metrics of processes each second while it is entered, at their operations addresses."""
 
-    def __init__(self, pids: list[int]) -> None:
-        self._urls = [_metrics_of(pid) for pid in pids]
+    def __init__(self, addresses: list[str]) -> None:
+        self._urls = [f"http://{address}/metrics" for address in addresses]
         self.took_ms: list[float] = []
         self.bytes = 0
 
@@ -64,21 +62,6 @@ class Scraper:
         return size
 
 
-def _metrics_of(pid: int) -> str:
-    """Where a process shows its metrics, which is one of the ports it listens on."""
-    for socket in psutil.Process(pid).net_connections("tcp"):
-        url = f"http://127.0.0.1:{socket.laddr.port}/metrics"
-        if socket.status != psutil.CONN_LISTEN:
-            continue
-        try:
-            with urllib.request.urlopen(url, timeout=5) as response:
-                if b"streamway_loop_lag_seconds" in response.read():
-                    return url
-        except (OSError, ValueError):
-            continue
-    raise SystemExit(f"process {pid} shows no metrics")
-
-
 def main() -> None:
     """Parses the command line, measures, prints a table, writes `results/scraping.json`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scraping", description=__doc__)
@@ -94,7 +77,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         Mesh(Path(folder), options.tokens_per_s, options.streams) as mesh,
     ):
-        scraper = Scraper([pid for name, pid in mesh.pids.items() if name != "valkey"])
+        scraper = Scraper(mesh.operations)
         mesh.measure(case, 10, 1)  # the first run of a process compiles and caches
         for repeat in range(options.repeats):
             for arm in _ARMS if repeat % 2 == 0 else reversed(_ARMS):

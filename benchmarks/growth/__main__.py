@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accounting import machine
+from benchmarks.accounting import measured
 from benchmarks.growth import measure
 from benchmarks.growth.fits import fit_bytes, fit_held, fit_rate
 
@@ -157,11 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--name", default="growth", help="of the files below benchmarks/results")
     options = parser.parse_args(arguments)
-    report: dict[str, Any] = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python -m benchmarks.growth", *sys.argv[1:]]),
-        "machine": machine(),
-    }
+    report = measured("benchmarks.growth")
     text = [f"Measured {report['when'][:10]}: `{report['command']}`, on {report['machine']}."]
     found = {"sizes": of_sizes, "rates": of_rates, "tasks": of_tasks, "time": of_time}
     for part in options.parts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -87,9 +86,8 @@ def _over_time(surface: str, count: int, rate: float, seconds: float) -> list[tu
         _warm(mesh)
         pids = [pid for name, pid in mesh.pids.items() if name != "valkey"]
         before = sum(map(memory_bytes, pids))
-        command = _command(
-            mesh, surface, count, max(1, int((seconds + ramp_s) * rate)), ramp_s, 2 * seconds + ramp_s + 60
-        )
+        tokens = max(1, int((seconds + ramp_s) * rate))
+        command = mesh.load(surface, count, tokens, "--ramp-s", ramp_s, "--limit-s", 2 * seconds + ramp_s + 60)
         with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
             time.sleep(ramp_s)
             began = time.monotonic()
@@ -106,15 +104,7 @@ def _over_time(surface: str, count: int, rate: float, seconds: float) -> list[tu
 
 
 def _load(mesh: Mesh, surface: str, count: int, tokens: int, *, ramp_s: float, limit_s: float) -> dict[str, Any]:
-    done = subprocess.run(_command(mesh, surface, count, tokens, ramp_s, limit_s), stdout=subprocess.PIPE, check=True)
+    command = mesh.load(surface, count, tokens, "--ramp-s", ramp_s, "--limit-s", limit_s)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
-
-
-def _command(mesh: Mesh, surface: str, count: int, tokens: int, ramp_s: float, limit_s: float) -> list[str]:
-    # fmt: off
-    return [
-        sys.executable, "-m", "benchmarks.load", "--surface", surface, "--target", mesh.target(surface), "--streams", str(count),
-        "--tokens", str(tokens), "--ramp-s", str(ramp_s), "--limit-s", str(limit_s),
-    ]
-    # fmt: on

@@ -15,15 +15,13 @@ import contextlib
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accounting import cpu_seconds, machine
+from benchmarks.accounting import cpu_seconds, measured
 from benchmarks.neighbours import caches
 from benchmarks.run import TOKEN_PATH, Mesh
 
@@ -42,12 +40,7 @@ def _mesh(streams: int) -> Iterator[Mesh]:
 
 
 def _start(mesh: Mesh, streams: int) -> subprocess.Popen[bytes]:
-    # fmt: off
-    command = [
-        sys.executable, "-m", "benchmarks.load", "--surface", "websocket", "--target", mesh.target("websocket"),
-        "--streams", str(streams), "--tokens", str(_TOKENS), "--ramp-s", "3", "--limit-s", "180",
-    ]
-    # fmt: on
+    command = mesh.load("websocket", streams, _TOKENS, "--ramp-s", 3, "--limit-s", 180)
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
@@ -105,11 +98,7 @@ def main() -> None:
     parser.add_argument("--caches", action="store_true", help="count cache misses of the loops instead")
     parser.add_argument("--name", default="neighbours", help="of the files below benchmarks/results")
     options = parser.parse_args()
-    report: dict[str, Any] = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python -m benchmarks.neighbours", *sys.argv[1:]]),
-        "machine": machine(),
-    }
+    report = measured("benchmarks.neighbours")
     if options.caches:
         lines = of_caches((options.streams // 4, options.streams))
     else:

@@ -15,11 +15,10 @@ import argparse
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accounting import machine
+from benchmarks.accounting import measured
 from benchmarks.environment import environment
 from benchmarks.peers.cases import CASES, Case
 from benchmarks.peers.measure import cancels, engine, measure
@@ -109,9 +108,7 @@ def main() -> None:
     cases = [case for case in CASES if not options.cases or case.name in options.cases]
     found = systems(options.systems)
     report = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python -m benchmarks.peers", *sys.argv[1:]]),
-        "machine": machine(),
+        **measured("benchmarks.peers"),
         "versions": {system.name: _PACKAGES.get(system.name, "this checkout") for system in found},
         "left_out": [name for name in options.systems if name not in {system.name for system in found}],
         "rounds": options.rounds,

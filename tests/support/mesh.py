@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import psutil
 
 from tests.support.ports import free_port
 
@@ -35,7 +33,6 @@ class MeshProcesses:
         folder.mkdir(parents=True, exist_ok=True)
         self._ready_file = folder / "ready.json"
         self.data_dir = folder / "data"
-        self._metrics_urls: dict[str, str] = {}
         self._log = (folder / "mesh.log").open("wb")
         self.log_path = folder / "mesh.log"
         command = [sys.executable, "-m", "services.supervisor", "up", "--engine", engine, "--port", "0"]
@@ -77,25 +74,13 @@ class MeshProcesses:
         return int(self._row(name)["pid"])
 
     async def metrics(self, name: str, accept: str = "text/plain") -> str:
-        """What one process shows on its operations port, which is one of those it listens on."""
-        if name not in self._metrics_urls:
-            self._metrics_urls[name] = await self._find_metrics(name)
+        """What one process shows on its operations port."""
+        url = f"http://{self._row(name)['operations']}/metrics"
         async with (
             aiohttp.ClientSession() as session,
-            session.get(self._metrics_urls[name], headers={"Accept": accept}) as response,
+            session.get(url, headers={"Accept": accept}) as response,
         ):
             return await response.text()
-
-    async def _find_metrics(self, name: str) -> str:
-        sockets = psutil.Process(self.pid_of(name)).net_connections("tcp")
-        ports = {one.laddr.port for one in sockets if one.status == psutil.CONN_LISTEN}
-        async with aiohttp.ClientSession() as session:
-            for port in ports:
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with session.get(url := f"http://127.0.0.1:{port}/metrics") as response:
-                        if response.status == 200:
-                            return url
-        raise AssertionError(f"{name} serves no metrics on {ports}")
 
     def names(self) -> list[str]:
         return [row["name"] for row in self.ready["processes"]]
