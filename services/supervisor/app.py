@@ -31,7 +31,7 @@ from services.supervisor.io.nightly import Nightly
 from services.supervisor.io.ports import free_ports, listen, require_free
 from services.supervisor.io.ready_file import write_json
 from services.supervisor.io.socket_paths import socket_path
-from services.supervisor.io.starting import Forks, Spawner, Starter
+from services.supervisor.io.starting import Forks, Spawner
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings
 from streamway.runtime.address import host_port
@@ -74,8 +74,7 @@ class Supervisor:
         names = ([_VALKEY] if self._embedded else []) + [process.name for process in self._processes]
         self._terminal = Terminal(console, names)
         self._keepers: dict[str, Keeper] = {}
-        self._starter: Starter = Spawner()
-        self._forks: Forks | None = None
+        self._starter = Forks(Spawner(), PRELOADED)
         self._engines: Engines | None = None
         self._nightly: Nightly | None = None
         # All edges accept from it.
@@ -89,8 +88,7 @@ class Supervisor:
         began = time.monotonic()
         environment = self._environment()
         if self._settings.fork_server:
-            self._starter = self._forks = Forks(self._starter, PRELOADED, environment)
-            await self._forks.open()
+            await self._starter.open(environment)
         self._terminal.note("checking the configuration")
         configs = await self._configurations(environment)
         self._check_ports(configs)
@@ -149,8 +147,7 @@ class Supervisor:
         self._terminal.close()
         await self._close_control()
         await self._stop(_ABANDON_GRACE_S)
-        if self._forks is not None:
-            await self._forks.close()
+        await self._starter.close()
         if self._engines is not None:
             await self._engines.close()
         if self._settings.ready_file is not None:

@@ -12,14 +12,12 @@ its forks die with the supervisor, whatever ends that.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import json
 import os
 import runpy
 import select
-import signal
 import socket
 import sys
 import threading
@@ -29,7 +27,8 @@ from typing import Any, Final
 
 from setproctitle import setproctitle
 
-_PR_SET_PDEATHSIG: Final = 1
+from streamway.runtime.processes import die_with_parent
+
 _LONGEST_REQUEST_BYTES: Final = 1 << 20
 _MOST_DESCRIPTORS: Final = 16
 # Above every number that a service is told.
@@ -54,33 +53,37 @@ class ForkServer:
             for descriptor, _ in self._poll.poll():
                 if descriptor in self._alive:
                     self._reap(descriptor)
-                elif (request := self._next()) is None:
+                    continue
+                message, descriptors = self._heard()
+                if not message:
                     return None
-                elif request:
+                request: dict[str, Any] = json.loads(message)
+                if self._fork(request, descriptors):
                     return request
 
-    def _next(self) -> dict[str, Any] | None:
-        """Forks; empty: it was done. None: the supervisor has hung up."""
+    def _heard(self) -> tuple[bytes, list[int]]:
+        """The next request and its descriptors; empty when the supervisor has hung up."""
         try:
             message, descriptors, _, _ = socket.recv_fds(self._supervisor, _LONGEST_REQUEST_BYTES, _MOST_DESCRIPTORS)
         except ConnectionError:
-            return None
-        if not message:
-            return None
-        request: dict[str, Any] = json.loads(message)
+            return b"", []
+        return message, descriptors
+
+    def _fork(self, request: dict[str, Any], descriptors: Sequence[int]) -> bool:
+        """True in the fork."""
         pid = os.fork()
         if pid == 0:
             # Its number is about to be another's.
             self._supervisor.detach()
             _become(request, descriptors, self._pid)
-            return request
+            return True
         for descriptor in descriptors:
             os.close(descriptor)
         process = os.pidfd_open(pid)
         self._alive[process] = pid
         self._poll.register(process, select.POLLIN)
         self._tell({"pid": pid}, process)
-        return {}
+        return False
 
     def _reap(self, descriptor: int) -> None:
         self._poll.unregister(descriptor)
@@ -93,16 +96,9 @@ class ForkServer:
         socket.send_fds(self._supervisor, [json.dumps(what).encode()], descriptors)
 
 
-def _die_with(parent: int) -> None:
-    """The kernel ends this process when its parent does. Exits when that has happened already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def _become(request: dict[str, Any], descriptors: Sequence[int], parent: int) -> None:
     """Makes the fork what a process of its own would be: group, descriptors, environment, arguments, name."""
-    _die_with(parent)
+    die_with_parent(parent)
     os.setpgid(0, 0)
     # Out, errors, and the further ones under the numbers that the supervisor has them.
     numbers = (1, 2, *request["numbers"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.supervisor.io.starting import Forks, Running, Spawner
+from services.supervisor.io.starting import Forks, Launch, Running, Spawner
 
 _MODULE = "tests.support.forked"
 _WITHIN_S = 30.0
@@ -32,7 +32,8 @@ class Asked:
         """Starts it and returns what it told."""
         command = [sys.executable, "-m", _MODULE, str(self.descriptor), end]
         given = {"PYTHONPATH": os.pathsep.join(sys.path), **environment}
-        self.process = await forks.start(command, given, self._its_output, self._its_errors, [self.descriptor])
+        launch = Launch(command, given, self._its_output, self._its_errors, [self.descriptor])
+        self.process = await forks.start(launch)
         os.close(self._its_output)
         os.close(self._its_errors)
         told: dict[str, Any] = json.loads(await asyncio.wait_for(asyncio.to_thread(self._line), _WITHIN_S))
@@ -51,8 +52,8 @@ class Asked:
 
 @pytest.fixture
 async def forks() -> AsyncIterator[Forks]:
-    made = Forks(Spawner(), ["streamway.telemetry.context"], {"PYTHONPATH": os.pathsep.join(sys.path)})
-    await made.open()
+    made = Forks(Spawner(), ["streamway.telemetry.context"])
+    await made.open({"PYTHONPATH": os.pathsep.join(sys.path)})
     yield made
     await made.close()
 

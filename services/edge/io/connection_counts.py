@@ -7,6 +7,7 @@ import os
 from typing import Final
 
 from streamway.runtime.process import StartError
+from streamway.runtime.processes import lives
 
 # A slot is the process, 0 for none that accepts, and its connections: two unsigned words of four bytes.
 _WORDS: Final = 2
@@ -43,16 +44,6 @@ class ConnectionCounts:
         least: int | None = None
         for at in range(0, len(self._words), _WORDS):
             process, count = self._words[at], self._words[at + 1]
-            if at != self._mine and process and (least is None or count < least) and _lives(process):
+            if at != self._mine and process and (least is None or count < least) and lives(process):
                 least = count
         return least
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -11,24 +11,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import signal
 import sys
-from typing import Any, Final
+from typing import Any
 
 from services.inference_adapter.core.fitting import PREFILL_BATCH, Shape
-
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-
-
-def die_with_parent(parent: int) -> None:
-    """Asks the kernel for SIGKILL when the parent dies; exits when it is dead already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
+from streamway.runtime.processes import die_with_parent
 
 
 def configure(native: Any, *, model: str, name: str, socket: str, threads: int, shape: Shape) -> Any:

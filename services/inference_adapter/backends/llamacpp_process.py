@@ -23,6 +23,7 @@ from services.inference_adapter.backends.llamacpp_plan import LlamaPlan
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.core.fitting import Shape
 from streamway.runtime.process import StartError
+from streamway.runtime.processes import lives
 from streamway.runtime.tasks import TaskScope
 
 PROGRESS_INTERVAL_S: Final = 2.0
@@ -182,20 +183,11 @@ def remove_left_folders(parent: Path) -> None:
     """Removes the folders of servers that were killed together with their adapter: ones whose socket nobody answers on. One of
     an adapter that lives may be starting just now."""
     for path in parent.glob(f"{FOLDER}*/engine.sock"):
-        if _lives(path.parent.name.removeprefix(FOLDER).partition("-")[0]):
+        adapter = path.parent.name.removeprefix(FOLDER).partition("-")[0]
+        if adapter.isdecimal() and lives(int(adapter)):
             continue
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 shutil.rmtree(path.parent, ignore_errors=True)
-
-
-def _lives(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True

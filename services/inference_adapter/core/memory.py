@@ -14,7 +14,6 @@ from enum import Enum
 from services.inference_adapter.core.delivery import Kept
 from services.inference_adapter.core.shares import BoundOf, Shares
 from services.inference_adapter.core.transcript import LAST_MOMENT, OVERHEAD_BYTES, Transcript
-from streamway.v1 import common_pb2
 
 
 class Gone(Enum):
@@ -88,12 +87,8 @@ class Memory:
         """The transcript, or why there is none any more, or None for an id that was never seen."""
         return self._transcripts.get(generation) or self._gone.get(generation)
 
-    def append(self, transcript: Transcript, events: list[common_pb2.Event], now: float) -> int:
-        """Keeps new events; returns their bytes."""
-        return self.keep(transcript, [(event.position, event.SerializeToString()) for event in events], now)
-
     def keep(self, transcript: Transcript, events: Sequence[Kept], now: float) -> int:
-        """The same for events that are serialised already."""
+        """Keeps new events; returns their bytes."""
         # `Transcript.keep` written out: per-token path.
         moment, added = int((now - transcript.opened_at) * 1000) & LAST_MOMENT, 0
         for position, raw in events:

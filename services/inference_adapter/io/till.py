@@ -18,13 +18,13 @@ class Till:
     def __init__(self, models: ModelsWatch, metrics: AdapterMetrics) -> None:
         self._models = models
         self._metrics = metrics
+        self._prompt, self._cached, self._completion = map(metrics.counted.labels, ("prompt", "cached", "completion"))
 
     def take(self, request: common_pb2.GenerationRequest, usage: common_pb2.Usage) -> None:
         """An engine has answered. Only models with one become labels."""
-        counted = self._metrics.counted
-        counted.labels("prompt").inc(usage.prompt_tokens)
-        counted.labels("cached").inc(usage.cached_prompt_tokens)
-        counted.labels("completion").inc(usage.completion_tokens)
+        self._prompt.inc(usage.prompt_tokens)
+        self._cached.inc(usage.cached_prompt_tokens)
+        self._completion.inc(usage.completion_tokens)
         cost = price(usage, request.model, self._models.routing.prices)
         if cost is not None:
             self._metrics.cost.labels(request.model, _TIERS.get(request.entitlement.tier, "none")).inc(cost)

@@ -25,6 +25,7 @@ from services.router.io.journal import Journal
 from services.router.metrics import RouterMetrics
 from streamway.runtime.clock import Clock
 from streamway.runtime.recent import Recent
+from streamway.runtime.threads import in_thread
 from streamway.valkey import keys
 from streamway.valkey.session import Session
 
@@ -118,8 +119,8 @@ class ContextDictionaries:
         texts = await self._texts(names)
         old = await self.latest(tenant)
         judged, learned = texts[: making.JUDGED_BY], texts[making.JUDGED_BY :]
-        new = await asyncio.to_thread(making.trained, learned, self._size_bytes)
-        if not await asyncio.to_thread(making.is_better, new, old, judged):
+        new = await in_thread(lambda: making.trained(learned, self._size_bytes))
+        if not await in_thread(lambda: making.is_better(new, old, judged)):
             return "no_better"
         if not await self._save(tenant, new):
             return "too_many"

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from services.supervisor.io.starting import Running, Spawner, Starter
+from services.supervisor.io.starting import Launch, Running, Spawner, Starter
 
 _LONGEST_LINE_BYTES: Final = 64 * 1024
 
@@ -60,7 +60,8 @@ class Child:
         """Starts it."""
         read, write = os.pipe()
         try:
-            self._process = await self._starter.start(self._command, self._environment, write, write, self._descriptors)
+            launch = Launch(self._command, self._environment, write, write, self._descriptors)
+            self._process = await self._starter.start(launch)
         finally:
             os.close(write)
         self._started_at = time.monotonic()

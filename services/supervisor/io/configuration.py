@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.supervisor.io.starting import Spawner, Starter
+from services.supervisor.io.starting import Launch, Spawner, Starter
 from streamway.runtime.process import StartError
 
 
@@ -21,7 +21,7 @@ async def effective(
     command = [sys.executable, "-m", module, *arguments, "--print-config"]
     (output, its_output), (errors, its_errors) = os.pipe(), os.pipe()
     try:
-        process = await (starter or Spawner()).start(command, environment, its_output, its_errors)
+        process = await (starter or Spawner()).start(Launch(command, environment, its_output, its_errors))
     except BaseException:
         os.close(output)
         os.close(errors)

@@ -12,11 +12,24 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _LONGEST_ANSWER_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to start. `output` and `errors` are descriptors of ours that it writes to; `descriptors` stay open in it, under the
+    same numbers."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    output: int
+    errors: int
+    descriptors: Sequence[int] = ()
 
 
 class Running(Protocol):
@@ -43,16 +56,8 @@ class Running(Protocol):
 class Starter(Protocol):
     """Starts processes that die with this one, each in a process group of its own, so that Ctrl-C reaches only the supervisor."""
 
-    async def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        output: int,
-        errors: int,
-        descriptors: Sequence[int] = (),
-    ) -> Running:
-        """`output` and `errors` are descriptors of ours that it writes to; `descriptors` stay open in it, under the same
-        numbers. The caller closes his."""
+    async def start(self, launch: Launch) -> Running:
+        """The caller closes his descriptors afterwards."""
         ...
 
 
@@ -60,25 +65,18 @@ class Spawner:
     """Each by itself, through `subprocess.Popen`, which uses vfork: the loop's own spawn forks, and gRPC's threads do not
     survive that."""
 
-    async def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        output: int,
-        errors: int,
-        descriptors: Sequence[int] = (),
-    ) -> Running:
+    async def start(self, launch: Launch) -> Running:
         """See `Starter`."""
         launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid())]
         return _Spawned(
             subprocess.Popen(  # noqa: S603, ASYNC220 - our own command; returns after vfork
-                [*launcher, *command],
-                env=dict(environment),
+                [*launcher, *launch.command],
+                env=dict(launch.environment),
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
+                stdout=launch.output,
+                stderr=launch.errors,
                 process_group=0,
-                pass_fds=tuple(descriptors),
+                pass_fds=tuple(launch.descriptors),
             )
         )
 
@@ -107,26 +105,26 @@ class Forks:
     """`python -m MODULE …` as forks of `services.supervisor.forkserver`; everything else, and everything once that process has
     gone or where the system has none of what it needs, by `beside`.
 
-    `modules` are what it imports before. A fork costs a hundredth of a process that imports for itself.
+    `modules` are what it imports before it forks, `open` starts it. A fork has a tenth of the start of a process that imports for
+    itself.
     """
 
-    def __init__(self, beside: Starter, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, beside: Starter, modules: Sequence[str]) -> None:
         self._beside = beside
         self._modules = tuple(modules)
-        self._environment = dict(environment)
         self._server: Running | None = None
         self._socket: socket.socket | None = None
         self._asked: deque[asyncio.Future[_Forked]] = deque()
         self._forked: dict[int, _Forked] = {}
 
-    async def open(self) -> None:
-        """Starts it. What is asked of it while it imports waits."""
+    async def open(self, environment: Mapping[str, str]) -> None:
+        """Starts it, in this environment. What is asked of it while it imports waits."""
         if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
             return
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             command = [sys.executable, "-m", "services.supervisor.forkserver", str(its.fileno()), *self._modules]
-            self._server = await self._beside.start(command, self._environment, 1, 2, (its.fileno(),))
+            self._server = await self._beside.start(Launch(command, environment, 1, 2, (its.fileno(),)))
         ours.setblocking(False)
         self._socket = ours
         asyncio.get_running_loop().add_reader(ours, self._heard)
@@ -138,29 +136,23 @@ class Forks:
             self._server.signal(signal.SIGTERM)
             await self._server.wait()
 
-    async def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        output: int,
-        errors: int,
-        descriptors: Sequence[int] = (),
-    ) -> Running:
+    async def start(self, launch: Launch) -> Running:
         """See `Starter`."""
-        if self._socket is not None and tuple(command[:2]) == (sys.executable, "-m"):
+        if self._socket is not None and tuple(launch.command[:2]) == (sys.executable, "-m"):
             request = {
-                "module": command[2],
-                "arguments": list(command[3:]),
-                "environment": dict(environment),
-                "numbers": list(descriptors),
+                "module": launch.command[2],
+                "arguments": list(launch.command[3:]),
+                "environment": dict(launch.environment),
+                "numbers": list(launch.descriptors),
             }
+            given = [launch.output, launch.errors, *launch.descriptors]
             forked: asyncio.Future[_Forked] = asyncio.get_running_loop().create_future()
             # An environment that is longer than a message may be, or a server that is gone.
             with contextlib.suppress(OSError, _Gone):
-                socket.send_fds(self._socket, [json.dumps(request).encode()], [output, errors, *descriptors])
+                socket.send_fds(self._socket, [json.dumps(request).encode()], given)
                 self._asked.append(forked)
                 return await forked
-        return await self._beside.start(command, environment, output, errors, descriptors)
+        return await self._beside.start(launch)
 
     def _heard(self) -> None:
         while self._socket is not None:

@@ -8,6 +8,7 @@ from services.inference_adapter.core.memory import Gone, Memory
 from services.inference_adapter.core.shares import BoundOf
 from services.inference_adapter.core.transcript import Transcript
 from streamway.v1 import common_pb2
+from tests.support.serialised import serialised
 
 
 def memory(bound_of: BoundOf = lambda _: None, **bounds: int) -> Memory:
@@ -21,7 +22,7 @@ def token(position: int, first: int = 0, text: str = "x") -> common_pb2.Event:
 
 def filled(kept: Memory, id_: str, *events: common_pb2.Event, now: float = 0.0, end: bool = True) -> Transcript:
     transcript = kept.open(id_, "acme", now)
-    kept.append(transcript, list(events), now)
+    kept.keep(transcript, serialised(*events), now)
     if end:
         kept.end(transcript, now)
     return transcript
@@ -58,7 +59,7 @@ def test_a_lower_bound_forgets_the_oldest_ended_ones_at_once_and_running_ones_wh
     kept.bound(500)
     assert kept.find("c") is Gone.EXPIRED
     assert running.dropped_until == 0
-    kept.append(running, [token(4)], 0)
+    kept.keep(running, serialised(token(4)), 0)
     assert running.dropped_until >= 2
     assert kept.bytes <= 500
 
@@ -101,7 +102,7 @@ def test_a_long_answer_drops_its_oldest_events_and_a_reader_of_those_is_told() -
     kept = memory(generation_bytes=2000)
     transcript = kept.open("a", "acme", 0)
     for position in range(2, 40):
-        kept.append(transcript, [token(position, text="x" * 100)], 0.0)
+        kept.keep(transcript, serialised(token(position, text="x" * 100)), 0.0)
     assert transcript.bytes <= 2000
     assert transcript.base > 0
     assert transcript.end == 38
@@ -116,7 +117,7 @@ def test_the_newest_event_is_kept_however_large_it_is() -> None:
     kept = memory(generation_bytes=1000, most_bytes=1000)
     transcript = filled(kept, "a", token(2), end=False)
     kept.end(transcript, 0)
-    kept.append(transcript, [token(3, text="x" * 5000)], 0.0)
+    kept.keep(transcript, serialised(token(3, text="x" * 5000)), 0.0)
     assert list(transcript.positions) == [3]
     assert kept.find("a") is transcript
     assert kept.bytes == transcript.bytes
@@ -164,16 +165,16 @@ def text_of(size: int, position: int = 2) -> common_pb2.Event:
 def test_only_a_tenant_over_its_bound_is_trimmed_its_ended_ones_first() -> None:
     kept = memory({"loud": 3000}.get)
     quiet = kept.open("quiet", "quiet", 0)
-    kept.append(quiet, [text_of(5000)], 0.0)
+    kept.keep(quiet, serialised(text_of(5000)), 0.0)
     kept.end(quiet, 0)
     running = kept.open("running", "loud", 1)
-    kept.append(running, [text_of(400, position) for position in range(2, 5)], 1.0)
+    kept.keep(running, serialised(*[text_of(400, position) for position in range(2, 5)]), 1.0)
     ended = [kept.open(name, "loud", 2) for name in ("first", "second")]
     for transcript in ended:
-        kept.append(transcript, [text_of(400)], 0.0)
+        kept.keep(transcript, serialised(text_of(400)), 0.0)
         kept.end(transcript, 2)
     last = kept.open("last", "loud", 3)
-    kept.append(last, [text_of(800)], 0.0)
+    kept.keep(last, serialised(text_of(800)), 0.0)
     # The oldest that has ended makes room; what runs, and the other tenant's, older than all, stay whole.
     assert kept.find("first") is Gone.EXPIRED
     assert kept.find("second") is ended[1]
@@ -181,9 +182,9 @@ def test_only_a_tenant_over_its_bound_is_trimmed_its_ended_ones_first() -> None:
     assert 0 < kept.trimmed_bytes < 1000
     assert not kept.over("loud")
     # Then the oldest events of the one with most.
-    kept.append(last, [text_of(900, 3)], 0.0)
+    kept.keep(last, serialised(text_of(900, 3)), 0.0)
     assert kept.find("second") is Gone.EXPIRED
-    kept.append(last, [text_of(900, 4)], 0.0)
+    kept.keep(last, serialised(text_of(900, 4)), 0.0)
     assert (last.base > 0, last.position) == (True, 4)
     assert kept.bytes == quiet.bytes + running.bytes + last.bytes
     assert not kept.over("loud")
@@ -206,10 +207,10 @@ def test_a_bound_that_is_too_small_for_anything_keeps_the_newest_events() -> Non
     kept = memory({"loud": 1}.get)
     transcript = filled(kept, "mine", end=False)
     loud = kept.open("a", "loud", 0)
-    kept.append(loud, [text_of(50, position) for position in range(2, 9)], 0.0)
+    kept.keep(loud, serialised(*[text_of(50, position) for position in range(2, 9)]), 0.0)
     assert (len(loud.events), loud.position) == (1, 8)
     kept.end(loud, 0)
-    kept.append(loud, [text_of(50, 9)], 0.0)
+    kept.keep(loud, serialised(text_of(50, 9)), 0.0)
     assert loud.position == 9, "it is read now"
     assert transcript.base == 0
 
@@ -250,7 +251,7 @@ def test_whatever_happens_shares_and_bytes_are_the_sums_of_what_is_kept(steps: l
             kept.forget(found, Gone.MOVED)
         elif what == "grow" and not found.ended:
             position += 1
-            kept.append(found, [text_of(size, position)], 0.0)
+            kept.keep(found, serialised(text_of(size, position)), 0.0)
         transcripts = list(kept._transcripts.values())
         assert kept.bytes == sum(each.bytes for each in transcripts)
         assert kept._shares._shares.keys() == {each.tenant for each in transcripts}

@@ -14,6 +14,7 @@ from streamway.errors import SlowConsumer, from_status
 from streamway.runtime.clock import SystemClock
 from streamway.v1 import common_pb2, inference_pb2
 from streamway.v1.inference_pb2 import View
+from tests.support.serialised import serialised
 
 
 class Room:
@@ -41,7 +42,7 @@ class Room:
     def grow(self, transcript: Transcript, *events: common_pb2.Event, end: bool = False, now: float = 0.0) -> None:
         if end:
             self.memory.end(transcript, now)
-        added = self.memory.append(transcript, list(events), now)
+        added = self.memory.keep(transcript, serialised(*events), now)
         for reader in transcript.readers[:]:
             reader.grown(added)
 
