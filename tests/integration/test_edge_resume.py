@@ -103,6 +103,27 @@ async def test_j1_started_on_a_websocket_it_goes_on_by_sse_at_another_edge(world
     assert answer.id not in world.router.cancelled
 
 
+async def test_j1_who_has_the_end_is_told_it_again_without_the_last_words_beside_it(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        answer = await opened(world, client, "a", "Hello")
+        before = answer.cursor
+        await answer.end(", ", "world")
+        await client.until("finished", "a")
+    end = Cursor.parse(answer.cursor)
+    told = f"{url(edge)}/v1/generations/{answer.id}/events?after="
+    again, _ = await sse(told + str(end))
+    assert [frame["type"] for frame in again] == ["resumed", "finished"]
+    assert (again[0]["recovered"], again[1]["position"]) == (True, end.position)
+    ahead, _ = await sse(told + str(Cursor(end.epoch, end.position + 3)))
+    assert [frame["type"] for frame in ahead] == ["resumed", "finished"]
+    assert (ahead[0]["behind"], ahead[1]["position"]) == (True, end.position)
+    rest, _ = await sse(told + before)
+    assert [frame["type"] for frame in rest] == ["resumed", "token", "token", "finished"]
+    within, _ = await sse(told + str(Cursor(end.epoch, end.position - 1)))
+    assert [frame["type"] for frame in within] == ["resumed", "finished"]
+
+
 async def test_a_websocket_resumes_at_another_edge_with_the_epoch_in_every_frame_that_may_change_it(
     world: JournaledWorld,
 ) -> None:

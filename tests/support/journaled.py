@@ -78,13 +78,18 @@ class Answer:
         await self._add(Entry(self.epoch, first, event.position, Kind.TOKENS, encode_events([event])))
         self.worker.push(self.id, event)
 
-    async def end(self, *, live: bool = True, **usage: int) -> None:
-        """It ends well."""
+    async def end(self, *last_words: str, live: bool = True, **usage: int) -> None:
+        """It ends well; `last_words` are in the entry of the end, as they are where an engine sends both at once."""
+        first, events = self.position + 1, []
+        for text in last_words:
+            self.position += 1
+            events.append(token(self.position, text, self.epoch))
         self.position += 1
-        event = finished(self.position, self.epoch, **(usage or {"prompt_tokens": 3, "completion_tokens": 2}))
-        await self._add(Entry(self.epoch, self.position, self.position, Kind.END, encode_events([event])))
+        end = finished(self.position, self.epoch, **(usage or {"prompt_tokens": 3, "completion_tokens": 2}))
+        events.append(end)
+        await self._add(Entry(self.epoch, first, self.position, Kind.END, encode_events(events)))
         if live:
-            self.worker.push(self.id, event)
+            self.worker.push(self.id, *events)
         await self._record("finished")
 
     @property

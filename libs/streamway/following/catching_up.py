@@ -167,11 +167,12 @@ class CatchingUp:
         return tail is not None and tail.entry.kind is Kind.END and tail.entry.id == cursor
 
     async def _end_again(self, session: Session, announce: Announce | None, resumed: common_pb2.Resumed) -> Found:
-        """The terminal event alone, also to a reader that has it: a stream must not stop without one."""
+        """The terminal event alone, also to a reader that has it: a stream must not stop without one. The last tokens may stand
+        in the same entry, and those it has."""
         tail = await read_tail(session, self._generation)
         if tail is None or tail.entry.kind is not Kind.END:
             return Found.UNREADABLE
-        back = Diverged(before(tail.entry.first, tail.line), tail.line)
+        back = Diverged(before(tail.entry.last, tail.line), tail.line)
         if announce is not None:
             self._tell(announce, resumed)
             self._merger.restart(back)
