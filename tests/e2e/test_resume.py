@@ -84,6 +84,60 @@ async def test_j1_from_a_websocket_over_server_sent_events_to_long_polls(mesh: M
     assert seen[-1]["usage"]["completion_tokens"] == 40
 
 
+def cursors_of(seen: list[dict[str, Any]]) -> dict[str, str]:
+    """Each cursor that a reader of these events had, and the text that was still to come."""
+    epoch, left, told = 0, text_of(seen), {"0-0": text_of(seen)}
+    for frame in seen:
+        epoch = frame.get("epoch", epoch)
+        if frame["type"] == "token":
+            left = left.removeprefix(frame["text"])
+        if "position" in frame:
+            told[f"{epoch}-{frame['position']}"] = left
+    return told
+
+
+async def by_server_sent_events(mesh: MeshProcesses, generation: str, cursor: str) -> list[dict[str, Any]]:
+    """Every event after a cursor."""
+    url, headers = f"{mesh.edge_url}/v1/generations/{generation}/events", {"Accept": "text/event-stream"}
+    async with aiohttp.ClientSession() as session:
+        async with session.get(url, params={"after": cursor}, headers=headers) as response:
+            body = await response.text()
+    return [json.loads(line[6:]) for line in body.split("\n") if line.startswith("data: {")]
+
+
+async def test_j1_from_each_cursor_on_each_surface_comes_what_was_still_to_come_and_one_end(
+    mesh: MeshProcesses,
+) -> None:
+    """While it runs and when it has ended. The last tokens come with the end, and a reader may have both."""
+    async with websockets.connect(mesh.websocket_url) as socket:
+        client = Frames(socket)
+        await client.send(type="open", id="a", **ask("each cursor", 30))
+        begun = await client.until("token")
+        generation = next(frame for frame in begun if frame["type"] == "accepted")["generation"]
+        for number, cursor in enumerate(running := list(cursors_of(begun))):
+            await client.send(type="resume", id=f"r{number}", generation=generation, after=cursor)
+        names = ["a", *(f"r{number}" for number in range(len(running)))]
+        seen = list(begun)
+        while sum(frame["type"] == "finished" for frame in seen) < len(names):
+            seen.append(await client.receive())
+        told = cursors_of([frame for frame in seen if frame.get("id") == "a"])
+        for number, cursor in enumerate(running):
+            assert text_of(seen, f"r{number}") == told[cursor]
+        ways: dict[str, list[list[dict[str, Any]]]] = {"websocket": [], "sse": [], "poll": []}
+        for number, cursor in enumerate(told):
+            await client.send(type="resume", id=f"e{number}", generation=generation, after=cursor)
+            ways["websocket"].append(await client.until("finished", f"e{number}"))
+    for cursor in told:
+        ways["sse"].append(await by_server_sent_events(mesh, generation, cursor))
+        ways["poll"].append(await polled(mesh, generation, cursor))
+    for way, answers in ways.items():
+        for cursor, events in zip(told, answers, strict=True):
+            assert text_of(events) == told[cursor], (way, cursor)
+            types = [event["type"] for event in events]
+            assert types.count("finished") == 1, (way, cursor, types)
+            assert "diverged" not in types, (way, cursor)
+
+
 async def test_a_restore_id_gives_everything_back_in_the_other_subprotocol(mesh: MeshProcesses) -> None:
     async with websockets.connect(mesh.websocket_url) as socket:
         client = Frames(socket)
