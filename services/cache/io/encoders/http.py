@@ -67,4 +67,6 @@ class HttpEncoder:
         by_index = {item.index: item.embedding for item in items}
         if len(items) != wanted or by_index.keys() != set(range(wanted)):
             raise EncoderFailed(f"{len(items)} vectors for {wanted} texts")
-        return [np.array(by_index[index], np.float32) for index in range(wanted)]
+        # What float32 does not hold becomes infinite, and is refused as no direction.
+        with np.errstate(over="ignore"):
+            return [np.array(by_index[index], np.float32) for index in range(wanted)]
