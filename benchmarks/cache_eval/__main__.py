@@ -22,11 +22,11 @@ from benchmarks.cache_eval import made, plots, traffic
 from benchmarks.cache_eval.conversations import report_conversations
 from benchmarks.cache_eval.data import Asked, DataSet, from_folder, from_package, is_reported
 from benchmarks.cache_eval.encoder import Encoded
-from benchmarks.cache_eval.figures import Rate, table
+from benchmarks.cache_eval.figures import Progress, Rate, table
 from benchmarks.cache_eval.pairs import answered, report_pairs
 from benchmarks.cache_eval.peers import Asking, Peers
 from benchmarks.cache_eval.rules import nearest, report_rules
-from benchmarks.cache_eval.streams import Run, run_all
+from benchmarks.cache_eval.streams import POLICIES, Run, run_all
 
 _BUILD = Path(__file__).parents[2] / ".build" / "cache-eval"
 _PAIRS_OF_PEERS = 150
@@ -38,9 +38,11 @@ class Evaluation:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._encoded = Encoded(load_encoder(arguments.encoder), arguments.encoder, _BUILD)
-        self._peers = None if arguments.no_peers else Peers(_BUILD / "others")
+        self._peers = None if arguments.no_peers else Peers(_BUILD / "others", arguments.peers_most_s)
         self._orders = arguments.orders
         self._plan: list[Callable[[], None]] = []
+        self._requests = 0
+        self._progress: Progress | None = None
         self._asked_of_peers = Asking()
         self._plots: Path | None = arguments.plots
         print(f"encoder: {self._encoded.name}; thresholds are cosine similarities\n")
@@ -52,8 +54,8 @@ class Evaluation:
         for each in self._asked_of_peers.answers.values():
             print(each.about)
         print()
-        for number, step in enumerate(self._plan, 1):
-            print(f"part {number} of {len(self._plan)}, {time.monotonic() - began:.0f} s so far", file=sys.stderr)
+        self._progress = Progress("policies", "requests", self._requests)
+        for step in self._plan:
             step()
             sys.stdout.flush()
         print(f"{time.monotonic() - began:.0f} s in all", file=sys.stderr)
@@ -79,10 +81,12 @@ class Evaluation:
     def stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]], skip: int = 0) -> None:
         """Tables and pictures of a stream in one or several orders, without the first `skip` requests."""
         place = self._asked_of_peers.add_stream(orders[0])
+        self._requests += len(POLICIES) * sum(map(len, orders))
         self._plan.append(lambda: self._stream(name, said, orders, skip, place))
 
     def _stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]], skip: int, place: int) -> None:
-        runs = run_all(orders, self._encoded.of, skip)
+        assert self._progress is not None
+        runs = run_all(orders, self._encoded.of, skip, done=self._progress.done)
         runs |= {peer: [run.after(skip)] for peer, run in self._asked_of_peers.stream_of(place).items()}
         print(f"## {name}: {said}; {len(orders)} orders (others: the first)\n")
         lengths = sorted(len(each.text) for each in orders[0][skip:])
@@ -201,6 +205,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--encoder", default="benchmarks.cache_eval.encoder:Multilingual", help="module:factory")
     parser.add_argument("--orders", type=int, default=3, help="random orders of a stream")
     parser.add_argument("--no-peers", action="store_true", help="without GPTCache and RedisVL")
+    parser.add_argument("--peers-most-s", type=float, default=900, help="seconds that they may take together")
     parser.add_argument("--plots", type=Path, help="folder for pictures")
     parser.add_argument("--only", nargs="+", default=["package", "made-en", "made-zh", "data"], help="parts of it")
     return parser.parse_args()

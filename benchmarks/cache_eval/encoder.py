@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -54,14 +56,18 @@ class Encoded:
         self._places: dict[str, int] = {}
         self._rows: list[npt.NDArray[np.float32]] = []
         folder.mkdir(parents=True, exist_ok=True)
-        if self._texts_path.exists() and self._rows_path.exists():
-            self._read()
+        self._read()
 
     def of(self, texts: Sequence[str]) -> Vectors:
         """A row for each text."""
-        missing = sorted(set(texts) - self._places.keys(), key=lambda text: (len(text), text))
-        if missing:
-            self._make(missing)
+        if not set(texts) <= self._places.keys():
+            with self._texts_path.open("a") as lock:
+                # Another run may be writing, and then has made some of them.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                whole = self._read()
+                os.truncate(self._texts_path, whole[0])
+                os.truncate(self._rows_path, whole[1])
+                self._make(sorted(set(texts) - self._places.keys(), key=lambda text: (len(text), text)))
         return np.stack([self._rows[self._places[text]] for text in texts])
 
     def save(self, path: Path, texts: list[str]) -> None:
@@ -95,15 +101,19 @@ class Encoded:
                         flush=True,
                     )
 
-    def _read(self) -> None:
-        dims, *texts = [json.loads(line) for line in self._texts_path.read_text(encoding="utf-8").splitlines()] or [0]
-        rows = np.fromfile(self._rows_path, dtype="<f4")
-        if not texts or rows.size != dims * len(texts):
-            # A run was ended between the two writes of a batch.
-            self._texts_path.unlink()
-            self._rows_path.unlink()
-            return
-        self._take(texts, rows.reshape(len(texts), dims).astype(np.float32, copy=False))
+    def _read(self) -> tuple[int, int]:
+        """Takes what both files have whole, and says how many bytes of each: a run may have been ended while it wrote."""
+        self._texts_path.touch()
+        self._rows_path.touch()
+        lines = [line for line in self._texts_path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        dims = int(lines[0]) if lines else 0
+        count = min(len(lines) - 1, self._rows_path.stat().st_size // (4 * dims)) if dims else 0
+        if not count:
+            return 0, 0
+        rows = np.fromfile(self._rows_path, dtype="<f4", count=count * dims).reshape(count, dims)
+        self._places, self._rows = {}, []
+        self._take([json.loads(line) for line in lines[1 : count + 1]], rows.astype(np.float32, copy=False))
+        return sum(map(len, lines[: count + 1])), 4 * dims * count
 
     def _take(self, texts: Sequence[str], vectors: Vectors) -> None:
         for text, row in zip(texts, vectors, strict=True):

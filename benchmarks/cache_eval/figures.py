@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Two-sided 95 %.
 _Z = 1.96
+_TELL_EVERY_S = 10.0
 
 
 def interval(count: int, total: int) -> tuple[float, float]:
@@ -44,3 +47,27 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     for row in rows:
         print("| " + " | ".join(str(cell) for cell in row) + " |")
     print(flush=True)
+
+
+class Progress:
+    """Tells on stderr how far something is, and about how long the rest will take; not more often than every ten seconds."""
+
+    def __init__(self, name: str, unit: str, total: int) -> None:
+        self._name, self._unit, self._total = name, unit, total
+        self._begun = self._told = time.monotonic()
+        self._done = 0
+
+    def done(self, more: int) -> None:
+        """So much more of it."""
+        self._done += more
+        now = time.monotonic()
+        if now - self._told < _TELL_EVERY_S and self._done < self._total:
+            return
+        self._told = now
+        spent = now - self._begun
+        left = spent / self._done * (self._total - self._done)
+        print(
+            f"{self._name}: {self._done:,} of {self._total:,} {self._unit} in {spent:.0f} s, some {left:.0f} s left",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import get_context
@@ -198,9 +198,13 @@ Orders = Sequence[Sequence[Asked]]
 
 
 def run_all(
-    orders: Orders, encode: Callable[[list[str]], Vectors], skip: int = 0, only: Sequence[str] = ()
+    orders: Orders,
+    encode: Callable[[list[str]], Vectors],
+    skip: int = 0,
+    only: Sequence[str] = (),
+    done: Callable[[int], None] = lambda _: None,
 ) -> dict[str, list[Run]]:
-    """Each policy, or those named, over each order; see `Policy.run`."""
+    """Each policy, or those named, over each order; see `Policy.run`. `done` is told of requests that are through."""
     policies = [policy for policy in POLICIES if not only or policy.name in only]
     vectors = [encode([each.text for each in order]) for order in orders]
     runs = {
@@ -210,6 +214,9 @@ def run_all(
         ]
         for policy in policies
     }
+    lengths = {run: len(order) for of_policy in runs.values() for run, order in zip(of_policy, orders, strict=True)}
+    for run in as_completed(lengths):
+        done(lengths[run])
     return {name: [each.result() for each in of_policy] for name, of_policy in runs.items()}
 
 

@@ -145,12 +145,25 @@ def test_a_text_is_encoded_once_in_all_runs_and_a_run_that_was_ended_loses_nothi
     again = Encoded(second, "x", tmp_path)
     assert np.array_equal(again.of([*texts, "new", "a"]), [*whole, [3, 0, 1], whole[0]])
     assert second.asked == ["new"]
-    # Ended between the vectors of a batch and its texts.
-    (rows,) = tmp_path.glob("*.f32")
+    # Ended between the vectors of a batch and its texts, and in a text.
+    (rows,), (lines,) = tmp_path.glob("*.f32"), tmp_path.glob("*.jsonl")
     rows.write_bytes(rows.read_bytes() + bytes(12))
+    lines.write_bytes(lines.read_bytes() + b'"hal')
     third = Letters()
-    assert np.array_equal(Encoded(third, "x", tmp_path).of(["a"]), whole[:1])
-    assert third.asked == ["a"]
+    assert np.array_equal(Encoded(third, "x", tmp_path).of(["a", "new", "half"]), [whole[0], [3, 0, 1], [4, 1, 1]])
+    assert third.asked == ["half"]
+    assert np.array_equal(Encoded(third, "x", tmp_path).of(["half"]), [[4, 1, 1]])
+    assert third.asked == ["half"]
+
+
+def test_two_runs_over_one_folder_keep_the_vectors_of_both(tmp_path: Path) -> None:
+    encoders = [Letters(), Letters()]
+    one, other = (Encoded(each, "x", tmp_path) for each in encoders)
+    one.of(["a", "bb"])
+    other.of(["bb", "aaa"])
+    one.of(["aaa", "c"])
+    assert [each.asked for each in encoders] == [["a", "bb", "c"], ["aaa"]]
+    assert np.array_equal(Encoded(Letters(), "x", tmp_path).of(["a", "aaa", "c"]), [[1, 1, 1], [3, 3, 1], [1, 0, 1]])
 
 
 def test_what_other_caches_answered_is_told_to_who_asked() -> None:
@@ -160,3 +173,12 @@ def test_what_other_caches_answered_is_told_to_who_asked() -> None:
     asking.answers = {"other": PeerResult("", [True, False], [Run(hits=[True])])}
     assert [asking.pairs_of(place) for place in places] == [{"other": {"1": True}}, {"other": {"1": False}}]
     assert asking.stream_of(0)["other"].hits == [True]
+
+
+def test_what_a_cache_was_not_through_with_has_no_row() -> None:
+    asking = Asking()
+    place = asking.add_pairs([pair("1", "a", "b", True)])
+    asking.add_stream([Asked("a", "x")])
+    asking.answers = {"slow": PeerResult("", None, [None]), "other": PeerResult("", [True], [Run(hits=[True])])}
+    assert asking.pairs_of(place) == {"other": {"1": True}}
+    assert list(asking.stream_of(0)) == ["other"]
