@@ -188,7 +188,7 @@ def _row(policy: str, runs: Sequence[Run], points: Sequence[int]) -> list[object
         policy,
         *early,
         f"{100 * hits / requests:.1f}",
-        Rate(wrong, requests),
+        Rate(wrong, requests, len(runs)),
         right,
         labels,
         f"{last:.3f}" if last else "–",

@@ -13,7 +13,7 @@ _Z = 1.96
 _TELL_EVERY_S = 10.0
 
 
-def interval(count: int, total: int) -> tuple[float, float]:
+def interval(count: float, total: float) -> tuple[float, float]:
     """Wilson's, in percent (E. B. Wilson, JASA 22, 1927)."""
     if not total:
         return 0.0, 100.0
@@ -26,10 +26,11 @@ def interval(count: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many of so many."""
+    """So many of so many, in `orders` orders of the same: their answers are much alike, so the interval is that of one."""
 
     count: int
     total: int
+    orders: int = 1
 
     @property
     def percent(self) -> float:
@@ -37,7 +38,7 @@ class Rate:
         return 100 * self.count / self.total if self.total else 0.0
 
     def __str__(self) -> str:
-        low, high = interval(self.count, self.total)
+        low, high = interval(self.count / self.orders, self.total / self.orders)
         return f"{self.percent:.1f} ({low:.1f}–{high:.1f})"
 
 

@@ -120,7 +120,7 @@ def test_intervals_are_wilsons() -> None:
     low, high = interval(5, 100)
     assert (round(low, 2), round(high, 2)) == (2.15, 11.18)
     assert interval(0, 0) == (0.0, 100.0)
-    assert str(Rate(0, 100)) == "0.0 (0.0–3.7)"
+    assert str(Rate(0, 100)) == str(Rate(0, 300, orders=3)) == "0.0 (0.0–3.7)"
 
 
 class Letters:
