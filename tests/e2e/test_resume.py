@@ -99,9 +99,11 @@ def cursors_of(seen: list[dict[str, Any]]) -> dict[str, str]:
 async def by_server_sent_events(mesh: MeshProcesses, generation: str, cursor: str) -> list[dict[str, Any]]:
     """Every event after a cursor."""
     url, headers = f"{mesh.edge_url}/v1/generations/{generation}/events", {"Accept": "text/event-stream"}
-    async with aiohttp.ClientSession() as session:
-        async with session.get(url, params={"after": cursor}, headers=headers) as response:
-            body = await response.text()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, params={"after": cursor}, headers=headers) as response,
+    ):
+        body = await response.text()
     return [json.loads(line[6:]) for line in body.split("\n") if line.startswith("data: {")]
 
 
