@@ -6,7 +6,7 @@ ports, so that nothing is shared but the machine; who must have that to itself i
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import inspect
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 from redis.asyncio import Redis
 
 from tests.support import vllm_server
 from tests.support.alone import Machine
+from tests.support.leaks import no_new_tasks
 from tests.support.needs import LEFT_OUT, OPT_IN
 from tests.support.valkey_server import ValkeyServer
 
@@ -72,6 +74,18 @@ def pytest_testnodedown(node: Any) -> None:
     node.config.stash[_LEFT_TO_VLLM] = told.get("left_to_vllm", 0)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end: no search for garbage needs to go through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Before the test's time limit begins."""
@@ -118,25 +132,30 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_task_outlives_a_test(request: pytest.FixtureRequest) -> None:
-    """Comes before every other fixture, so that its check comes after they have cleaned up."""
+    """Comes before every other fixture of a test, so that its check comes after they have cleaned up."""
     if inspect.iscoroutinefunction(getattr(request, "function", None)):
-        request.getfixturevalue("leaked_tasks")
+        marker = request.node.get_closest_marker("asyncio")
+        request.getfixturevalue(f"no_task_left_in_{marker.kwargs.get('loop_scope', 'function')}")
 
 
-@pytest.fixture
-async def leaked_tasks() -> AsyncIterator[None]:
-    """Fails when a task of the test still runs five seconds after everything was closed."""
-    before = asyncio.all_tasks()
-    yield
-    until = asyncio.get_running_loop().time() + 5
-    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
-        if asyncio.get_running_loop().time() > until:
-            pytest.fail(f"tasks outlived the test: {sorted(map(_told, left))}")
-        await asyncio.sleep(0.01)
+@pytest_asyncio.fixture(loop_scope="function")
+async def no_task_left_in_function() -> AsyncIterator[None]:
+    async with no_new_tasks():
+        yield
 
 
-def _told(task: asyncio.Task[object]) -> str:
-    return f"{task.get_name()} in {getattr(task.get_coro(), '__qualname__', task.get_coro())}"
+@pytest_asyncio.fixture(loop_scope="module")
+async def no_task_left_in_module() -> AsyncIterator[None]:
+    """For tests whose module has one loop, in which something lives that they share."""
+    async with no_new_tasks():
+        yield
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def no_task_left_in_session() -> AsyncIterator[None]:
+    """For tests in the loop of the browser that they share."""
+    async with no_new_tasks():
+        yield
 
 
 @pytest.hookimpl(hookwrapper=True)

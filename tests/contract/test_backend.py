@@ -8,10 +8,12 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from benchmarks.simulated_engine import EngineServer
 from scripts.install_model import model_path
@@ -27,6 +29,9 @@ from streamway.v1 import common_pb2
 from tests.support import vllm_server
 from tests.support.engines import Piece, RecordingSink
 from tests.support.gguf_file import gguf
+
+# An engine that several tests use lives in one loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SIMULATION = SimulationSettings(slots=4, context_tokens=4096, decode_base_ms=2.0)
 
@@ -71,51 +76,77 @@ class Engine:
             await asyncio.sleep(0.01)
 
 
+# With fault switches; and those without.
+SIMULATED = ["simulated", "http-tcp", "http-unix"]
 # `make test-vllm` adds the real ones, which take minutes to start.
-ENGINES = [
-    "simulated",
-    "http-tcp",
-    "http-unix",
-    "llamacpp",
-    "llamacpp-inside",
-    *(vllm_server.KINDS if vllm_server.FOLDER else ()),
-]
+REAL = ["llamacpp", "llamacpp-inside", *(vllm_server.KINDS if vllm_server.FOLDER else ())]
 
 
-@pytest.fixture(params=ENGINES)
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+@asynccontextmanager
+async def started(name: str, request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Engine]:
+    """An engine of that kind, and its server where it has one."""
     server: EngineServer | None = None
-    if request.param in vllm_server.KINDS:
-        url = (await request.getfixturevalue("vllm_servers").get(request.param)).url
+    if name in vllm_server.KINDS:
+        url = (await request.getfixturevalue("vllm_servers").get(name)).url
         options = BackendOptions(kind="openai_http", url=url, slots=vllm_server.SLOTS, probe=False)
-    elif request.param == "llamacpp":
+    elif name == "llamacpp":
         options = _llamacpp_options()
-    elif request.param == "llamacpp-inside":
+    elif name == "llamacpp-inside":
         options = _llamacpp_options().model_copy(update={"kind": "llamacpp_inside"})
-    elif request.param == "simulated":
+    elif name == "simulated":
         options = BackendOptions(kind="simulated", simulation=SIMULATION)
     else:
-        uds = str(tmp_path / "engine.sock") if request.param == "http-unix" else ""
+        uds = str(folder / "engine.sock") if name == "http-unix" else ""
         server = EngineServer(SIMULATION, uds=uds)
         await server.start()
         options = BackendOptions(kind="openai_http", url=server.address, slots=4, pass_streamway_fields=True)
     backend = make_backend(options, "w-1")
     try:
         await backend.start()
-        real = options.kind.startswith("llamacpp") or request.param in vllm_server.KINDS
-        yield Engine(backend, simulated=not real, vllm=request.param in vllm_server.KINDS)
+        yield Engine(backend, simulated=name in SIMULATED, vllm=name in vllm_server.KINDS)
     finally:
         await backend.close()
         if server is not None:
             await server.close()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Engine]:
+    """One for all tests of its kind: loading a model takes longer than what most ask of it."""
+    async with started(request.param, request, tmp_path_factory.mktemp("engine")) as engine:
+        yield engine
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine(shared_engine: Engine) -> AsyncIterator[Engine]:
+    """An engine that has nothing to do, and must have nothing left to do after the test."""
+    assert (await shared_engine.backend.load()).running == 0
+    yield shared_engine
+    await shared_engine.freed_within(10)
+
+
 @pytest.fixture
 def simulated(engine: Engine) -> Engine:
     """An engine with fault switches."""
-    if not engine.simulated:
-        pytest.skip("a real engine has no fault switches")
+    assert engine.simulated
     return engine
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+    """For a test that closes it."""
+    async with started(request.param, request, tmp_path) as engine:
+        yield engine
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every engine, or those with fault switches: no other is started for a test of these."""
+    kinds = SIMULATED if "simulated" in metafunc.fixturenames else [*SIMULATED, *REAL]
+    for name, scope in (("shared_engine", "module"), ("own_engine", "function")):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, kinds, indirect=True, scope=scope)
 
 
 def _llamacpp_options() -> BackendOptions:
@@ -243,7 +274,7 @@ async def test_abort_while_tokens_flow_frees_the_slot_and_silences_the_sink(engi
 
 async def test_abort_before_the_first_token_frees_the_slot(engine: Engine) -> None:
     sink = RecordingSink()
-    call = engine.backend.call(engine.request("word " * 600, max_tokens=100), sink)
+    call = engine.backend.call(engine.request("stone " * 600, max_tokens=100), sink)
     await asyncio.sleep(0.02)
     call.abort()
     await engine.freed_within(engine.patience_s)
@@ -315,11 +346,11 @@ async def test_a_field_the_engine_refuses_is_passed_on(engine: Engine) -> None:
     assert sink.error.message
 
 
-async def test_a_closed_backend_has_no_call_left(engine: Engine) -> None:
+async def test_a_closed_backend_has_no_call_left(own_engine: Engine) -> None:
     sink = RecordingSink()
-    engine.backend.call(engine.request(max_tokens=400), sink)
+    own_engine.backend.call(own_engine.request(max_tokens=400), sink)
     await asyncio.wait_for(sink.first.wait(), 30)
-    await engine.backend.close()
+    await own_engine.backend.close()
     told = len(sink.pieces)
     await asyncio.sleep(0.05)
     assert len(sink.pieces) == told
