@@ -7,7 +7,10 @@ import json
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
 
+from tests.support.browser import started_browser
 from tests.support.clients import RawRequest
 from tests.support.mesh import EngineServer, MeshProcesses
 
@@ -26,6 +29,13 @@ async def close_raw_requests() -> AsyncIterator[None]:
         with contextlib.suppress(OSError):
             await request.writer.wait_closed()
     RawRequest.made.clear()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """The browser of the tests that are marked with `in_browser`."""
+    async with started_browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,15 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Page, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
 
 from streamway.auth import hash_key
 from tests.support.adapter_world import eventually
-from tests.support.browser import browser_page
+from tests.support.browser import browser_page, in_browser
 from tests.support.mesh import MeshProcesses
+
+pytestmark = in_browser
 
 _MS = 20_000
 STORED, FOLDED, OPPOSITE = "How do I enable the alarm?", "how do i enable the alarm", "How do I disable the alarm?"
@@ -45,9 +48,9 @@ def cache_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess
     processes.close()
 
 
-@pytest.fixture
-async def page() -> AsyncIterator[Page]:
-    async with browser_page() as page:
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    async with browser_page(browser) as page:
         await page.add_init_script("sessionStorage.setItem('streamway.key', 'key-of-acme')")
         yield page
 

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.async_api import ConsoleMessage
+from playwright.async_api import Browser, ConsoleMessage
 
-from tests.support.browser import browser_page
+from tests.support.browser import browser_page, in_browser
 from tests.support.mesh import MeshProcesses
 from tests.support.needs import OPT_IN
 
@@ -83,9 +83,10 @@ def test_the_langchain_example_runs_in_an_environment_of_its_own(mesh: MeshProce
     assert len(ran.stdout.split()) > 3
 
 
-async def test_the_javascript_examples_run_in_a_browser(mesh: MeshProcesses) -> None:
+@in_browser
+async def test_the_javascript_examples_run_in_a_browser(browser: Browser, mesh: MeshProcesses) -> None:
     for _, _, text in examples("javascript"):
-        async with browser_page("favicon.ico") as page:
+        async with browser_page(browser, "favicon.ico") as page:
             said: list[str] = []
             page.on("console", partial(_note, said))
             await page.goto(mesh.edge_url)

@@ -6,12 +6,14 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-from playwright.async_api import Page, WebSocketRoute, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, WebSocketRoute, expect
 
 from streamway.auth import hash_key
-from tests.support.browser import browser_page
+from tests.support.browser import browser_page, in_browser
 from tests.support.mesh import MeshProcesses
+
+pytestmark = in_browser
 
 _MS = 20_000
 _RENDER = """async (text) => {
@@ -71,10 +73,10 @@ _HOSTILE = [
 ]
 
 
-@pytest.fixture
-async def page() -> AsyncIterator[Page]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser) -> AsyncIterator[Page]:
     # What the browser says of broken or refused connections is what these tests are about.
-    async with browser_page("WebSocket", "401", "net::ERR_", "TrustedHTML") as page:
+    async with browser_page(browser, "WebSocket", "401", "net::ERR_", "TrustedHTML") as page:
         yield page
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from streamway.client import Client
 from streamway.v1 import common_pb2
 from tests.e2e.conftest import PRICE
-from tests.support.browser import browser_page
+from tests.support.browser import browser_page, in_browser
 from tests.support.clients import RawRequest, chat_body, frames
 from tests.support.mesh import MeshProcesses
 
@@ -96,10 +96,11 @@ async def test_an_answer_from_the_cache_costs_nothing_and_saves_what_its_model_c
         assert float(response.headers["x-streamway-cache-saved-money"]) == pytest.approx(made, abs=1e-8)
 
 
+@in_browser
 async def test_the_console_shows_it_beside_the_answer_and_nothing_where_there_is_no_price(
-    mesh: MeshProcesses, engine_mesh: MeshProcesses
+    browser: Browser, mesh: MeshProcesses, engine_mesh: MeshProcesses
 ) -> None:
-    async with browser_page() as page:
+    async with browser_page(browser) as page:
         for asked, shown in ((mesh, 1), (engine_mesh, 0)):
             await page.goto(asked.edge_url)
             await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=_MS)

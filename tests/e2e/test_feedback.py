@@ -9,10 +9,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from streamway.auth import hash_key
-from tests.support.browser import browser_page
+from tests.support.browser import browser_page, in_browser
 from tests.support.mesh import MeshProcesses
 
 _TENANTS = ("acme", "bolt", "crow", "loud", "page")
@@ -151,8 +151,11 @@ async def _asked_anew(page: Page, text: str) -> str:
     return await answer.locator(".facts").inner_text()
 
 
-async def test_h6_a_thumb_under_an_answer_from_the_cache_takes_it_out_of_the_cache(keyed_mesh: MeshProcesses) -> None:
-    async with browser_page() as page:
+@in_browser
+async def test_h6_a_thumb_under_an_answer_from_the_cache_takes_it_out_of_the_cache(
+    browser: Browser, keyed_mesh: MeshProcesses
+) -> None:
+    async with browser_page(browser) as page:
         await page.add_init_script(
             "sessionStorage.setItem('streamway.key', 'key of page');"
             "sessionStorage.setItem('streamway.settings', JSON.stringify({cache: true}));"

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import psutil
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.support.adapter_world import eventually
-from tests.support.browser import browser_page
+from tests.support.browser import browser_page, in_browser
 from tests.support.mesh import MeshProcesses
 
 _MS = 60_000
@@ -32,11 +32,14 @@ async def _workers_of_readers(page: Page) -> list[str]:
     ]
 
 
-async def test_a_worker_is_killed_from_the_console_and_its_streams_go_on_in_the_picture(tmp_path: Path) -> None:
+@in_browser
+async def test_a_worker_is_killed_from_the_console_and_its_streams_go_on_in_the_picture(
+    browser: Browser, tmp_path: Path
+) -> None:
     mesh = MeshProcesses(tmp_path / "mesh", arguments=("--workers", "2"), environment=_ENVIRONMENT)
     try:
         # What is in flight when the process behind it dies may be told as an error of the network.
-        async with browser_page("net::ERR_", "503") as page:
+        async with browser_page(browser, "net::ERR_", "503") as page:
             await page.goto(f"{mesh.edge_url}/failure.html")
             victims = page.locator("#victims li")
             await expect(victims).to_have_count(2, timeout=_MS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.browser import MS, browser_page
+from playwright.async_api import Browser
+
+from tests.support.browser import MS, browser_page, in_browser
 from tests.support.edge_world import edge_world
 from tests.support.flood import CROWDED, flood, level
 
@@ -16,8 +18,11 @@ CONNECT = """async () => {
 }"""
 
 
-async def test_a_page_goes_by_server_sent_events_at_once_and_takes_the_websocket_when_it_may() -> None:
-    async with edge_world(**CROWDED) as world, browser_page("WebSocket", "favicon.ico") as page:
+@in_browser
+async def test_a_page_goes_by_server_sent_events_at_once_and_takes_the_websocket_when_it_may(
+    browser: Browser,
+) -> None:
+    async with edge_world(**CROWDED) as world, browser_page(browser, "WebSocket", "favicon.ico") as page:
         async with flood(world):
             await level(world, "requests", 1)
             await page.goto(f"{world.url}/ladder.js")

@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
 
-from tests.support.browser import MS, browser_page
+from tests.support.browser import MS, browser_page, in_browser
 from tests.support.mesh import MeshProcesses
 from tests.support.proxy import Proxy, proxy_to
 from tests.support.simulated_text import simulated_answer
+
+pytestmark = in_browser
 
 # Slow enough that something can happen in mid-answer, fast enough to be done.
 TOKENS, RATE = 240, 60
@@ -61,15 +64,15 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
     processes.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def proxy(mesh: MeshProcesses) -> AsyncIterator[Proxy]:
     async with proxy_to(mesh.edge_url) as proxy:
         yield proxy
 
 
-@pytest.fixture
-async def page() -> AsyncIterator[Page]:
-    async with browser_page(*EXPECTED) as page:
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    async with browser_page(browser, *EXPECTED) as page:
         yield page
 
 
