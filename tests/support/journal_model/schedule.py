@@ -253,7 +253,7 @@ class Model:
         return self.quiet > 6 and (read or not ended)
 
     def _copies(self) -> int:
-        return sum(int(self.store.ask("XLEN", lane)) for lane in self.world.lanes)
+        return sum(map(int, self.store.ask_all(*(("XLEN", lane) for lane in self.world.lanes))))
 
 
 def run(store: ModelStore, build: Build, seed: int, choices: list[int] | None = None) -> Outcome:

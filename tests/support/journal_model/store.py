@@ -49,6 +49,11 @@ class ModelStore:
         self._socket.sendall(hiredis.pack_command(command))
         return self._reply()
 
+    def ask_all(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Several at once."""
+        self._socket.sendall(b"".join(map(hiredis.pack_command, commands)))
+        return [self._reply() for _ in commands]
+
     def execute(self, actor: str, command: tuple[Argument, ...]) -> Reply:
         """Runs an actor's command. MULTI is collected and executed as one step at EXEC."""
         name = command[0]
@@ -77,9 +82,7 @@ class ModelStore:
         self.ask("FLUSHALL")
         commands = [command for step in kept for command in step]
         if commands:
-            self._socket.sendall(b"".join(map(hiredis.pack_command, commands)))
-            for _ in commands:
-                self._reply()
+            self.ask_all(*commands)
         self.log = kept
 
     def _run(self, actor: str, command: tuple[Argument, ...]) -> Reply:
