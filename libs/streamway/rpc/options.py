@@ -26,7 +26,8 @@ def client_options(max_message_bytes: int) -> Options:
         ("grpc.http2.max_pings_without_data", 0),
         # A peer that restarts is found again within a second, not after the default's two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # Not a wait, whatever its name: how long one attempt may take, until the peer's first frame. A busy one takes tenths.
+        ("grpc.min_reconnect_backoff_ms", 1_000),
         ("grpc.max_reconnect_backoff_ms", 1_000),
         # Retrying is decided where the meaning of a request is known.
         ("grpc.enable_retries", 0),

@@ -24,6 +24,7 @@ from streamway.rpc import MeshServer, MountedService, caller, mesh_metadata, ope
 from streamway.runtime.process import StartError
 from streamway.telemetry.context import begin
 from streamway.v1 import router_pb2, router_pb2_grpc
+from tests.support.proxy import proxy_to
 
 NAME = "streamway.v1.RouterService"
 
@@ -102,6 +103,16 @@ async def test_a_serialised_method_sends_its_bytes_as_they_are_and_fails_as_othe
                 assert from_rpc_error(caught.value).name == "invalid_argument"
     finally:
         await server.stop(0)
+
+
+async def test_the_first_call_to_a_peer_that_takes_three_tenths_of_a_second_to_answer_gets_through() -> None:
+    """A busy machine, or one far away: the connection waits for the peer's first frame."""
+    shared = SharedSettings()
+    async with serving(Router(), shared) as server, proxy_to(f"http://{server.address}") as proxy:
+        proxy.delay_s = 0.3
+        async with open_channel(proxy.url.removeprefix("http://"), shared) as channel:
+            stub = router_pb2_grpc.RouterServiceStub(channel)
+            assert (await stub.ListModels(router_pb2.ListModelsRequest())).models
 
 
 def keys_file(folder: Path) -> Path:
