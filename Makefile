@@ -66,12 +66,10 @@ endif
 	@exec $(BIN)/streamway up --engine $(ENGINE) $(ARGS)
 
 up: setup ## the same as containers, built here; makes a mesh token and an API key on first use. PROFILE=observability, vllm
-	@$(BIN)/python scripts/make_secrets.py
-	@$(BIN)/python scripts/images.py $(COMPOSE) $(addprefix --profile ,$(PROFILE))
-	@$(PROFILED) $(COMPOSE) $(addprefix --profile ,$(PROFILE)) up --detach --wait
+	@$(PROFILED) $(BIN)/python -m scripts.up $(COMPOSE) $(addprefix --profile ,$(PROFILE))
 
 roll: setup ## replaces the containers one at a time by ones of the code that is here; streams go on
-	@$(BIN)/python scripts/images.py $(COMPOSE)
+	@$(BIN)/python scripts/images.py $(COMPOSE) --profile tools
 	@$(BIN)/python scripts/roll.py $(COMPOSE)
 
 down: ## stops the containers and keeps their data

@@ -48,8 +48,13 @@ def commands(config: Mapping[str, Any]) -> list[list[str]]:
     return list(made.values())
 
 
+def failed(problem: subprocess.CalledProcessError) -> str:
+    """What is said of a build that failed."""
+    return f"the images could not be built: {' '.join(problem.cmd)} ended with {problem.returncode}"
+
+
 if __name__ == "__main__":
     try:
         build(sys.argv[1:])
     except subprocess.CalledProcessError as problem:
-        sys.exit(f"the images could not be built: {' '.join(problem.cmd)} ended with {problem.returncode}")
+        sys.exit(failed(problem))

@@ -39,11 +39,16 @@ def make(folder: Path) -> str | None:
     return key
 
 
+def shown(key: str, folder: Path) -> str:
+    """What is said of a new key."""
+    return f"your API key, shown only now: {key}\nwritten as a hash to {folder.name}/api-keys.yaml"
+
+
 def main() -> None:
     folder = ROOT / ".run"
     key = make(folder)
     if key is not None:
-        print(f"your API key, shown only now: {key}\nwritten as a hash to {folder.name}/api-keys.yaml")
+        print(shown(key, folder))
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ import aiohttp
 from openai import AsyncOpenAI
 
 from scripts import images
+from scripts.docker_engine import NoEngine, engine
 from scripts.make_secrets import make
 from scripts.roll import roll
 from services.supervisor.chaos.runner import simulated_answer
-from tests.compose.containers import ROOT, Failed, NoEngine, Project, engine, have, run
+from tests.compose.containers import ROOT, Failed, Project, have, run
 from tests.compose.load import SEED, Doors, Load
 from tests.support.ports import free_port
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.docker_engine import NoEngine
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "streamway-test"
-
-
-class NoEngine(Exception):
-    """There is no Docker engine to run on, or it cannot get what is built on. The message says what was missing, in one line."""
 
 
 class Failed(Exception):
@@ -40,26 +37,6 @@ def run(command: Sequence[str], within_s: float, shown: bool = False) -> str:
     if done.returncode:
         raise Failed(f"exit code {done.returncode}: {' '.join(command)}\n{(done.stderr or '')[-3000:]}")
     return done.stdout or ""
-
-
-def engine() -> tuple[list[str], str]:
-    """The command of Compose, and what engine answers. Raises NoEngine."""
-    if shutil.which("docker") is None:
-        raise NoEngine("there is no `docker` command")
-    try:
-        version = run(["docker", "version", "--format", "{{.Server.Version}}"], 20).strip()
-    except Failed:
-        raise NoEngine("no Docker engine answers `docker version`") from None
-    for compose in (["docker", "compose"], ["docker-compose"]):
-        if shutil.which(compose[0]) is None:
-            continue
-        try:
-            found = run([*compose, "version", "--short"], 20).strip()
-        except Failed:
-            continue
-        if not found.startswith("1."):
-            return compose, f"Docker {version}, Compose {found}"
-    raise NoEngine(f"Docker {version} answers, and has no Compose 2 or newer (`docker compose version`)")
 
 
 def have(image: str) -> None:
