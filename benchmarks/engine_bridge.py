@@ -1,12 +1,15 @@
-"""What it costs to get a real llama.cpp's tokens into the adapter: inside its process, over a unix socket, over TCP.
+"""What it costs to get a real llama.cpp's tokens into the adapter: inside its process, through a ring in shared memory, over a
+unix socket, over TCP.
 
-    python -m benchmarks.engine_bridge --tokens 128 --streams 1 4 --rounds 3
+    python -m benchmarks.engine_bridge --tokens 128 --streams 1 4 --rounds 5 --ways none inside ring unix
 
-Each way runs in a process of its own, in turn. The same model computes the same tokens in all of them with two threads; these
-two threads, which use more CPU than all others by far, are left out, and what every other thread of adapter and engine uses is
-the price of the way: making the chunk, carrying it, reading it. Bytes are those of one answer as they leave the engine, times
-how often they are copied between engine and adapter: once inside (into a Python object), twice by a socket (into the kernel and
-out of it).
+Each way runs in a process of its own, in turn, on the services' event loop. The same model computes the same tokens in all of
+them with two threads, which use more CPU than all others by far. Their share is taken from what the processes used, adapter and
+engine together, by the kernel's own sum, in which threads that have ended are counted too; what remains is the price of the way:
+making the chunk, carrying it, reading it. `none` makes the chunks and throws them away in the engine's process. Bytes are those
+of one answer as they leave the engine, times how often they are copied between engine and adapter: once inside (into a Python
+object), twice by the ring (into such an object and into the ring; they are read where they lie), twice by a socket (into the
+kernel and out of it).
 """
 
 from __future__ import annotations
@@ -21,20 +24,23 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+import uvloop
+
+from benchmarks.ring_engine import RingEngine
 from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.options import BackendOptions
-from services.inference_adapter.interfaces import Backend, EngineSink
+from services.inference_adapter.interfaces import EngineSink
 from services.supervisor.io.model_file import find
 from streamway.errors import StreamwayError
 from streamway.v1 import common_pb2
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_WAYS: Final = ("inside", "unix", "tcp")
+_WAYS: Final = ("none", "inside", "ring", "unix", "tcp")
 _THREADS: Final = 2
 _PROMPT: Final = "Tell a long story about a river."
-_COPIES: Final = {"inside": 1, "unix": 2, "tcp": 2}
+_COPIES: Final = {"none": 0, "inside": 1, "ring": 2, "unix": 2, "tcp": 2}
 # An engine in a process of its own. Its two lines: where it listens, and how many bytes one answer has inside it.
 _SERVER: Final = """
 import json, os, sys
@@ -81,8 +87,19 @@ def body_of(tokens: int) -> bytes:
     return json.dumps({**body, "temperature": 0, "stream": True}).encode()
 
 
+class Engine(Protocol):
+    """What is measured."""
+
+    def call(self, request: common_pb2.GenerationRequest, sink: EngineSink) -> object: ...
+
+
+def process_seconds(pid: int) -> float:
+    """CPU of a process and of all threads that it has had: its CPU clock, by the number that clock_getcpuclockid(3) makes."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
 def thread_times(pid: int) -> dict[int, float]:
-    """CPU seconds of each thread of a process."""
+    """CPU seconds of each living thread of a process."""
     times = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -92,32 +109,46 @@ def thread_times(pid: int) -> dict[int, float]:
     return times
 
 
-def beside_compute(before: list[dict[int, float]], after: list[dict[int, float]]) -> float:
-    """CPU seconds of all threads but the two that compute."""
-    used = [
-        seconds - earlier.get(thread, 0.0)
-        for earlier, later in zip(before, after, strict=True)
-        for thread, seconds in later.items()
-    ]
-    return sum(sorted(used)[:-_THREADS])
+class Used:
+    """CPU of some processes from here on."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self._threads = [thread_times(pid) for pid in pids]
+        self._began = [process_seconds(pid) for pid in pids]
+
+    def so_far(self) -> tuple[float, float]:
+        """Seconds of the two threads that compute, and of everything else."""
+        everything = sum(process_seconds(pid) - began for pid, began in zip(self._pids, self._began, strict=True))
+        each = (
+            seconds - earlier.get(thread, 0.0)
+            for pid, earlier in zip(self._pids, self._threads, strict=True)
+            for thread, seconds in thread_times(pid).items()
+        )
+        compute = sum(sorted(each)[-_THREADS:])
+        return compute, everything - compute
 
 
-async def measure(backend: Backend, pids: list[int], streams: int, tokens: int) -> dict[str, float]:
+async def measure(engine: Engine, pids: list[int], streams: int, tokens: int) -> dict[str, float]:
     """One round: `streams` answers side by side."""
     request = common_pb2.GenerationRequest(model="m", openai_body=body_of(tokens))
     sinks = [Sink() for _ in range(streams)]
-    before, began = [thread_times(pid) for pid in pids], time.monotonic()
+    used, began = Used(pids), time.monotonic()
     for sink in sinks:
-        backend.call(request, sink)
+        engine.call(request, sink)
     for sink in sinks:
         await sink.over.wait()
         if sink.error is not None:
             raise sink.error
-    cpu_s = beside_compute(before, [thread_times(pid) for pid in pids])
-    gaps = sorted(1000 * (b - a) for sink in sinks for a, b in zip(sink.times, sink.times[1:], strict=False))
+    seconds = time.monotonic() - began
+    compute_s, beside_s = used.so_far()
+    # `none` has no pieces.
+    gaps = sorted(1000 * (b - a) for sink in sinks for a, b in zip(sink.times, sink.times[1:], strict=False)) or [0.0]
     return {
-        "cpu_us_a_token": 1e6 * cpu_s / (streams * tokens),
-        "first_token_ms": 1000 * statistics.median(sink.times[0] - began for sink in sinks),
+        "cpu_us_a_token": 1e6 * beside_s / (streams * tokens),
+        "compute_ms_a_token": 1e3 * compute_s / (streams * tokens),
+        "tokens_a_second": streams * tokens / seconds,
+        "first_token_ms": 1000 * statistics.median(sink.times[0] - began if sink.times else 0.0 for sink in sinks),
         "gap_p50_ms": statistics.median(gaps),
         "gap_p99_ms": gaps[int(0.99 * len(gaps))],
     }
@@ -143,6 +174,8 @@ async def wire_bytes(address: str, tokens: int) -> int:
 async def run_way(way: str, streams: list[int], tokens: int) -> dict[str, Any]:
     """All of one way, in this process."""
     path = find(None)
+    if way in ("none", "ring"):
+        return await run_ring(way, path, streams, tokens)
     common = {"slots": 4, "context_tokens": 1024, "threads": _THREADS, "probe": False, "model_name": "m"}
     server: subprocess.Popen[bytes] | None = None
     with tempfile.TemporaryDirectory() as folder:
@@ -174,6 +207,21 @@ async def run_way(way: str, streams: list[int], tokens: int) -> dict[str, Any]:
     return found
 
 
+async def run_ring(way: str, path: Path, streams: list[int], tokens: int) -> dict[str, Any]:
+    """The same through a ring, which no backend has, or with chunks that go nowhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = RingEngine(path, folder, _THREADS, dropped=way == "none")
+        await engine.start()
+        pids = [os.getpid(), engine.pid]
+        await measure(engine, pids, 1, 16)
+        found: dict[str, Any] = {str(count): await measure(engine, pids, count, tokens) for count in streams}
+        before = engine.bytes
+        await measure(engine, pids, 1, tokens)
+        found["bytes"] = _COPIES[way] * (engine.bytes - before)
+        await engine.close()
+    return found
+
+
 def inside_bytes(backend: Any, tokens: int) -> int:
     """Bytes of one answer as the extension gives it."""
     sizes: list[int] = []
@@ -191,32 +239,42 @@ def main() -> None:
     words = argparse.ArgumentParser(prog="python -m benchmarks.engine_bridge")
     words.add_argument("--tokens", type=int, default=128)
     words.add_argument("--streams", type=int, nargs="+", default=[1, 4])
-    words.add_argument("--rounds", type=int, default=3)
-    words.add_argument("--way", choices=_WAYS, help="only this one, as JSON")
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--ways", nargs="+", choices=_WAYS, default=_WAYS)
+    words.add_argument("--way", choices=_WAYS, help="only this one, once, as JSON")
     given = words.parse_args()
     if given.way:
-        print(json.dumps(asyncio.run(run_way(given.way, given.streams, given.tokens))))
+        print(json.dumps(uvloop.run(run_way(given.way, given.streams, given.tokens))))
         return
     arguments = ["--tokens", str(given.tokens), "--streams", *map(str, given.streams)]
-    rows: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
-    for _ in range(given.rounds):
-        for way in _WAYS:
+    rows: dict[str, list[dict[str, Any]]] = {way: [] for way in given.ways}
+    for number in range(given.rounds):
+        # Each round begins with another way, so that none has the same neighbour always.
+        for way in (*given.ways[number % len(given.ways) :], *given.ways[: number % len(given.ways)]):
             command = [sys.executable, "-m", "benchmarks.engine_bridge", "--way", way, *arguments]
             output = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE).stdout
             rows[way].append(json.loads(output.splitlines()[-1]))
+            print(f"round {number + 1}, {way}: {json.dumps(rows[way][-1])}", file=sys.stderr)
+    show(rows, [str(count) for count in given.streams])
+
+
+def show(rows: dict[str, list[dict[str, Any]]], streams: list[str]) -> None:
+    """The table: medians, and the least and the most of the price."""
     print(
-        "| way | streams | CPU beside compute, µs a token | first token ms | gap p50 / p99 ms | bytes copied an answer |"
+        "| way | streams | CPU beside compute, µs a token | compute, ms a token | tokens/s | first token ms "
+        "| gap p50 / p99 ms | bytes copied an answer |"
     )
-    print("|---|---|---|---|---|---|")
-    for count in map(str, given.streams):
-        for way in _WAYS:
-            each = {name: [round_[count][name] for round_ in rows[way]] for name in rows[way][0][count]}
+    print("|---|---|---|---|---|---|---|---|")
+    for count in streams:
+        for way, rounds in rows.items():
+            each = {name: [round_[count][name] for round_ in rounds] for name in rounds[0][count]}
             cpu = each["cpu_us_a_token"]
             middle = {name: statistics.median(values) for name, values in each.items()}
-            gaps = f"{middle['gap_p50_ms']:.1f} / {middle['gap_p99_ms']:.1f}"
-            spread = f"{middle['cpu_us_a_token']:.0f} [{min(cpu):.0f}–{max(cpu):.0f}]"
+            times = f"{middle['first_token_ms']:.0f} | {middle['gap_p50_ms']:.1f} / {middle['gap_p99_ms']:.1f}"
             print(
-                f"| {way} | {count} | {spread} | {middle['first_token_ms']:.0f} | {gaps} | {rows[way][0]['bytes']:,} |"
+                f"| {way} | {count} | {middle['cpu_us_a_token']:.0f} [{min(cpu):.0f}–{max(cpu):.0f}] "
+                f"| {middle['compute_ms_a_token']:.1f} | {middle['tokens_a_second']:.0f} "
+                f"| {'– | –' if way == 'none' else times} | {rounds[0]['bytes']:,} |"
             )
 
 
