@@ -114,8 +114,8 @@ class LaneLoop:
                         await self._admit(hidden.confirmed(await self._unknown(lanes)))
                     await self._worker.room.wait(shared=shared)
                     before = self._worker.room.changes
-                    took, full = await self._take_some(lanes, shared=shared)
-                    if not took:
+                    more, full = await self._take_some(lanes, shared=shared)
+                    if not more:
                         # A class without room may have something unread that no arrival will tell of.
                         await arrival.wait(self._worker.room.changed(before) if full else None)
                 except (RedisError, OSError) as problem:
@@ -137,7 +137,7 @@ class LaneLoop:
         return [task for task in await lanes.own_pending() if not self._worker.knows(task)]
 
     async def _take_some(self, lanes: LaneReader, *, shared: bool) -> tuple[bool, bool]:
-        """Takes what there is room for. Whether it took something, and whether a class had no room."""
+        """Takes what there is room for. Whether there may be more to take, and whether a class had no room."""
         if shared and self._draining:
             return False, False
         wanted = keys.CLASSES
@@ -146,22 +146,26 @@ class LaneLoop:
             wanted = tuple(class_ for class_ in keys.CLASSES if not keys.is_bulk(class_))
         # Idle slots are offered to one shared lane after the other: what is taken there nobody else gets.
         reads = [(class_,) for class_ in wanted] if shared else [wanted]
-        took = full = False
+        more = full = False
         for classes in reads:
-            found, without = await self._read(lanes, classes, shared=shared)
-            took, full = took or found, full or without
-        return took, full
+            left, without = await self._read(lanes, classes, shared=shared)
+            more, full = more or left, full or without
+        return more, full
 
     async def _read(self, lanes: LaneReader, classes: tuple[keys.TaskClass, ...], *, shared: bool) -> tuple[bool, bool]:
         window = self._worker.window
         granted = self._worker.room.reserve(classes, shared=shared)
         try:
             tasks = await lanes.take(granted) if any(granted.values()) else []
+            more = False
             if tasks:
                 await self._admit(tasks)
                 for class_, room in granted.items():
-                    window.took(sum(task.class_ == class_ for task in tasks), room)
-            return bool(tasks), not all(granted.values())
+                    count = sum(task.class_ == class_ for task in tasks)
+                    window.took(count, room)
+                    # A lane that gave less than it was asked for was empty; what has come since, an arrival tells of.
+                    more = more or 0 < room <= count
+            return more, not all(granted.values())
         finally:
             self._worker.room.release(granted)
 
