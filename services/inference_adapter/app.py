@@ -39,6 +39,7 @@ from services.inference_adapter.io.fanout.attach import AttachLimits
 from services.inference_adapter.io.fanout.directory import Directory
 from services.inference_adapter.io.fanout.flusher import Flusher
 from services.inference_adapter.io.floor_watch import FloorWatch
+from services.inference_adapter.io.gauges import show
 from services.inference_adapter.io.journaling import Journaling
 from services.inference_adapter.io.lane_loop import LaneLoop
 from services.inference_adapter.io.limiting import Limiting
@@ -214,8 +215,43 @@ class Adapter:
         _log.info("worker_ready", worker=settings.worker, address=self.address)
 
     def _assemble(self, valkey: Valkey, blocking: Valkey, pool_blocking: Valkey, link: Link) -> None:
-        settings, clock = self._settings, self._clock
-        metrics = AdapterMetrics(self._registry)
+        settings, metrics = self._settings, AdapterMetrics(self._registry)
+        memory = self._memory_of_generations()
+        wait = FlushWindow(settings.flush_ms / 1000, settings.flush_late_ms / 1000)
+        info = self._backend.info()
+        concurrency = Concurrency(settings.limit, info.slots, self._clock.monotonic(), elastic=info.elastic)
+        window = window_of(settings, concurrency.limit)
+        peers = Peers(valkey, self._clock, settings.worker)
+        self._turns = make_turns(settings, valkey, self._backend, self._clock, metrics, self._warmable)
+        self._retries = Retries(settings.retry_budget(), valkey, peers, self._clock, metrics)
+        self._take_work(
+            valkey,
+            link,
+            LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker)),
+            LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models())),
+            peers,
+            self._workplace(memory, wait, concurrency, metrics),
+            window,
+        )
+        self._monitor = EngineMonitor(
+            self._backend,
+            KVPressure(settings.kv_mark, settings.kv_release, settings.kv_mark_s),
+            self._clock,
+            settings.engine_check_s,
+            settings.health_timeout_s,
+            lambda healthy: self._worker.pause(not healthy),
+            self._worker.crowd,
+            GPUMemory.of_this_process().share,
+            TokenCheck(self._backend, settings.health_timeout_s),
+            lambda: metrics.tokens_made,
+        )
+        self._join_others(valkey, link, concurrency, metrics)
+        self._serve(link, concurrency, metrics)
+        show(metrics, self._pace, wait, window, memory, self._journaling, self._monitor)
+
+    def _memory_of_generations(self) -> Memory:
+        """What has been said, for readers that come later; it yields where this process comes near its bound."""
+        settings = self._settings
         memory = Memory(
             most_bytes=settings.memory_bytes,
             most_ended=settings.memory_generations,
@@ -227,20 +263,21 @@ class Adapter:
         room = Yielding(settings.memory_bytes)
         self._memory.follow(lambda: memory.bound(room.look(self._memory.pressed)))
         self._memory.follow(lambda: self._bound.look(self._clock.monotonic()))
-        wait = FlushWindow(settings.flush_ms / 1000, settings.flush_late_ms / 1000)
+        return memory
+
+    def _workplace(
+        self, memory: Memory, wait: FlushWindow, concurrency: Concurrency, metrics: AdapterMetrics
+    ) -> Workplace:
+        """What every generation of this worker uses."""
+        settings = self._settings
         flusher = Flusher(asyncio.get_running_loop(), wait, metrics)
         self._stack.callback(flusher.close)
-        peers = Peers(valkey, clock, settings.worker)
-        self._retries = Retries(settings.retry_budget(), valkey, peers, clock, metrics)
-        self._turns = make_turns(settings, valkey, self._backend, clock, metrics, self._warmable)
-        info = self._backend.info()
-        concurrency = Concurrency(settings.limit, info.slots, clock.monotonic(), elastic=info.elastic)
-        place = Workplace(
+        return Workplace(
             settings.worker,
             self._backend,
             memory,
             flusher,
-            clock,
+            self._clock,
             metrics,
             self._pace,
             concurrency,
@@ -254,12 +291,24 @@ class Adapter:
             self._telemetry.hops,
             Till(self._prices, metrics),
         )
-        window = window_of(settings, concurrency.limit)
-        lanes = LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker))
-        pool = LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models()))
+
+    def _take_work(
+        self,
+        valkey: Valkey,
+        link: Link,
+        lanes: LaneReader,
+        pool: LaneReader,
+        peers: Peers,
+        place: Workplace,
+        window: Window,
+    ) -> None:
+        """From the lanes to the engine, and what is written of it."""
+        settings, clock = self._settings, self._clock
         self._books = Books(valkey, lanes, link)
-        self._directory = Directory(settings.worker, memory, clock, settings.heartbeat_s, settings.attach_heartbeat_s)
-        dismissals = Dismissals(settings.worker, memory, self._directory, self._books, clock)
+        self._directory = Directory(
+            settings.worker, place.memory, clock, settings.heartbeat_s, settings.attach_heartbeat_s
+        )
+        dismissals = Dismissals(settings.worker, place.memory, self._directory, self._books, clock)
         self._journaling = Journaling(
             link,
             valkey,
@@ -296,31 +345,21 @@ class Adapter:
             name=settings.worker,
             task_lease_s=settings.task_lease_s,
         )
-        routers = Routers(valkey, clock)
+
+    def _join_others(self, valkey: Valkey, link: Link, concurrency: Concurrency, metrics: AdapterMetrics) -> None:
+        """What it does beside the other processes of the mesh: takes back what dead ones had, and keeps to its part."""
+        settings, routers = self._settings, Routers(valkey, self._clock)
         self._reclaimer = FallbackReclaimer(
             valkey,
             link,
-            Peers(valkey, clock, settings.worker),
+            Peers(valkey, self._clock, settings.worker),
             routers,
-            clock,
+            self._clock,
             settings.worker,
             self._models,
             after_s=settings.reclaim_after_s,
             lease_s=settings.lease_s,
         )
-        self._monitor = EngineMonitor(
-            self._backend,
-            KVPressure(settings.kv_mark, settings.kv_release, settings.kv_mark_s),
-            clock,
-            settings.engine_check_s,
-            settings.health_timeout_s,
-            lambda healthy: self._worker.pause(not healthy),
-            self._worker.crowd,
-            GPUMemory.of_this_process().share,
-            TokenCheck(self._backend, settings.health_timeout_s),
-            lambda: metrics.tokens_made,
-        )
-        self._direct_quota = DirectQuota(link, settings.quota_lease_s, settings.quota_share)
         self._limiting = Limiting(
             concurrency,
             self._worker,
@@ -330,7 +369,11 @@ class Adapter:
             mesh_generations=routers.generations,
             memory_pressed=lambda: self._memory.share >= settings.memory_limit_mark,
         )
-        limits = AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s)
+
+    def _serve(self, link: Link, concurrency: Concurrency, metrics: AdapterMetrics) -> None:
+        """What it answers over gRPC."""
+        settings = self._settings
+        self._direct_quota = DirectQuota(link, settings.quota_lease_s, settings.quota_share)
         self._servicer = InferenceServicer(
             settings.worker,
             self._worker,
@@ -338,60 +381,23 @@ class Adapter:
             self._backend,
             self._monitor,
             self._pace,
-            clock,
-            limits,
+            self._clock,
+            AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s),
             self._tenants,
             self._memory,
             self._direct_quota,
             concurrency,
             metrics,
         )
+        add = inference_pb2_grpc.add_InferenceServiceServicer_to_server
         self._server = MeshServer(
             settings.host,
             settings.port,
             self._shared,
-            [
-                MountedService(
-                    "streamway.v1.InferenceService",
-                    self._servicer,
-                    inference_pb2_grpc.add_InferenceServiceServicer_to_server,
-                    ("Attach",),
-                )
-            ],
+            [MountedService("streamway.v1.InferenceService", self._servicer, add, ("Attach",))],
             telemetry=self._telemetry.interceptors(),
             tenants=self._tenants,
         )
-        metrics.gauge("streamway_flush_wait_seconds", "What a token waits at most to be merged.", lambda: wait.seconds)
-        metrics.gauge("streamway_prefill_ms", "Milliseconds for a prompt token of late.", lambda: self._pace.prefill_ms)
-        metrics.gauge(
-            "streamway_slot_ms", "Milliseconds a generation holds a slot of late.", lambda: self._pace.slot_ms
-        )
-        metrics.gauge("streamway_running", "Generations the engine works on.", lambda: window.running)
-        metrics.gauge(
-            "streamway_concurrency_limit", "Generations the engine gets at a time, at most.", lambda: window.slots
-        )
-        metrics.gauge("streamway_queued", "Tasks in the window that wait for a slot.", lambda: window.waiting)
-        metrics.gauge("streamway_window_free", "Tasks that may still be taken.", lambda: window.free)
-        metrics.gauge("streamway_memory_bytes", "Bytes of events kept for late readers.", lambda: memory.bytes)
-        metrics.gauge(
-            "streamway_memory_trimmed_bytes",
-            "Bytes of events dropped since their tenant had more than its buffered_bytes.",
-            lambda: memory.trimmed_bytes,
-        )
-        metrics.gauge("streamway_memory_generations", "Generations kept for late readers.", lambda: len(memory))
-        metrics.gauge("streamway_channels", "Response channels that are written.", lambda: len(self._journaling))
-        metrics.gauge(
-            "streamway_kv_used_ratio", "Share of the KV cache in use.", lambda: self._monitor.load.kv_used or 0
-        )
-        metrics.gauge(
-            "streamway_engine_put_aside",
-            "Sequences that the engine has taken the KV away from in the middle, as it counts them.",
-            lambda: self._monitor.load.put_aside,
-        )
-        metrics.gauge(
-            "streamway_kv_full", "1 while the KV cache is too full for another prefill.", lambda: self._monitor.kv_full
-        )
-        metrics.gauge("streamway_engine_healthy", "1 while the engine answers.", lambda: self._monitor.healthy)
 
     def _models(self) -> list[str]:
         return [model.name for model in self._backend.info().models]
