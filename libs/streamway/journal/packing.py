@@ -10,16 +10,13 @@ protocol is https://valkey.io/topics/protocol/.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-
-import hiredis
+from typing import Final
 
 from streamway.journal.cursor import START, Cursor
 from streamway.journal.entries import Entry, Kind, attempt_of
 from streamway.valkey import keys
+from streamway.valkey.packing import pack
 
-_pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
 _TOKENS: Final = Kind.TOKENS
 _TOKENS_FIELDS: Final = b"$4\r\nkind\r\n$6\r\ntokens\r\n$5\r\nfirst\r\n"
 _COUNT: Final = b"$5\r\nCOUNT\r\n"
@@ -40,7 +37,7 @@ def head_of(key: str) -> bytes:
 def pack_append(key: str, head: bytes, entry: Entry) -> bytes:
     """The command that appends `entry`; `head` is that of `key`. The same entry always gives the same bytes. Per-token path."""
     if entry.kind is not _TOKENS:
-        return _pack(("XADD", key, "NOMKSTREAM", str(entry.id), *entry.fields()))
+        return pack(("XADD", key, "NOMKSTREAM", str(entry.id), *entry.fields()))
     id_ = b"%d-%d" % (entry.epoch, entry.last)
     first = b"%d" % entry.first
     payload = entry.payload
@@ -68,7 +65,7 @@ def pack_look(generation: str, cursor: Cursor, limit: int) -> tuple[bytes, int]:
     look = _LOOK % (key, key, key, b"$%d\r\n%b\r\n" % (len(after), after), _word(str(limit)))
     if attempt_of(cursor.epoch) <= 1:
         return look, 3
-    return look + _pack(first_of(generation, cursor.epoch)), 4
+    return look + pack(first_of(generation, cursor.epoch)), 4
 
 
 def first_of(generation: str, epoch: int) -> tuple[str | int, ...]:

@@ -18,10 +18,10 @@ import structlog
 from redis.asyncio.connection import parse_url
 
 from streamway.runtime.clock import Clock
+from streamway.valkey.packing import pack
 from streamway.valkey.session import Argument, LinkLost, Reply, Session, StoreRefused
 
 _log = structlog.get_logger("valkey")
-_pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
 _FIRST_BACKOFF_S: Final = 0.02
 _MOST_BACKOFF_S: Final = 1.0
 
@@ -65,7 +65,7 @@ class LinkSession(asyncio.Protocol):
 
     def send(self, command: Sequence[Argument], on_reply: Callable[[Reply], None]) -> None:
         if self.alive:
-            self.send_packed(_pack(command if type(command) is tuple else tuple(command)), on_reply)
+            self.send_packed(pack(command if type(command) is tuple else tuple(command)), on_reply)
 
     def send_packed(self, packed: bytes, on_reply: Callable[[Reply], None]) -> None:
         if not self.alive:
@@ -90,7 +90,7 @@ class LinkSession(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
     async def call(self, *command: Argument) -> Reply:
-        return (await self.call_group(_pack(command), 1))[0]
+        return (await self.call_group(pack(command), 1))[0]
 
     async def call_group(self, packed: bytes, count: int) -> list[Reply]:
         if not self.alive:

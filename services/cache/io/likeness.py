@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -35,6 +36,7 @@ from services.cache.io.searching import Searching
 from services.cache.io.verifying import ask
 from streamway.cachekey import partition_key
 from streamway.runtime.recent import Recent
+from streamway.runtime.threads import in_thread
 
 _log = structlog.get_logger("cache")
 
@@ -227,7 +229,7 @@ class Likeness:
         if lesson is not None:
             # A new one in its place: the old one goes on deciding while this one learns.
             verifier = FeatureVerifier()
-            if await asyncio.to_thread(verifier.fit, lesson):
+            if await in_thread(functools.partial(verifier.fit, lesson)):
                 standing.verifier = verifier
 
     def complain(self, tenant: str, entry: str) -> bool:

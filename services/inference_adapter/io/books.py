@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-import hiredis
 import structlog
 from redis.exceptions import RedisError
 
@@ -17,11 +16,11 @@ from streamway.v1 import common_pb2
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
 from streamway.valkey.link import Link
+from streamway.valkey.packing import pack
 from streamway.valkey.session import LinkLost, StoreRefused
 
 _log = structlog.get_logger("adapter")
 
-_pack: Final[Callable[[tuple[Any, ...]], bytes]] = hiredis.pack_command
 _PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 _MOST_STATES: Final = 10_000
@@ -140,8 +139,8 @@ class Books:
         commands = []
         for generation, noted in states.items():
             key = keys.generation(generation)
-            commands.append(_pack(("HSET", key, *(word for pair in noted.items() for word in pair))))
-            commands.append(_pack(("PEXPIRE", key, RECORD_TTL_MS)))
+            commands.append(pack(("HSET", key, *(word for pair in noted.items() for word in pair))))
+            commands.append(pack(("PEXPIRE", key, RECORD_TTL_MS)))
         try:
             await session.call_group(b"".join(commands), len(commands))
         except (LinkLost, StoreRefused):

@@ -6,7 +6,6 @@ MEMORY USAGE says of a key, and of rows their share of it.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from redis.exceptions import ResponseError
 
+from streamway.runtime.threads import in_thread
 from streamway.valkey import cache_index, keys
 from streamway.valkey.connection import Valkey, connect
 from streamway.valkey.leases import known_leases
@@ -255,7 +255,7 @@ async def prune_all(valkey_url: str, cache: Mapping[str, Any], *, dry: bool) -> 
         await client.aclose()
     if cache["index_folder"]:
         folder, most_ttl_s = Path(cache["index_folder"]), float(cache["most_ttl_s"])
-        freed.append(await asyncio.to_thread(prune_index_files, folder, most_ttl_s, dry=dry))
+        freed.append(await in_thread(partial(prune_index_files, folder, most_ttl_s, dry=dry)))
     return freed
 
 
