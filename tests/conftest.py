@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 
 from tests.support import vllm_server
 from tests.support.alone import Machine
+from tests.support.commands import Forks
 from tests.support.leaks import no_new_tasks
 from tests.support.needs import LEFT_OUT, OPT_IN
 from tests.support.valkey_server import ValkeyServer
@@ -103,6 +104,14 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
     server = ValkeyServer(tmp_path_factory.mktemp("valkey"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """What `streamway` commands are forked from."""
+    forks = Forks()
+    yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")

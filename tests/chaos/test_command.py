@@ -13,6 +13,7 @@ import pytest
 from services.supervisor.core.rounds import SHORT
 from streamway.simulation.request import read
 from streamway.simulation.settings import SimulationSettings
+from tests.support.commands import Forks
 from tests.support.mesh import MeshProcesses
 
 pytestmark = pytest.mark.timeout(240)
@@ -85,7 +86,7 @@ async def test_a_chat_reads_on_when_its_router_is_killed(chaos_mesh: MeshProcess
         (("--running", "--data-dir", "/nonexistent"), "no mesh runs on /nonexistent"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_in_one_line(arguments: tuple[str, ...], words: str) -> None:
-    code, said = await command(*arguments)
-    assert (code, len(said.splitlines())) == (2, 1), said
-    assert words in said
+def test_what_makes_no_sense_is_refused_in_one_line(forks: Forks, arguments: tuple[str, ...], words: str) -> None:
+    refused = forks.run("chaos", *arguments)
+    assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (2, "", 1), refused.stderr
+    assert words in refused.stderr

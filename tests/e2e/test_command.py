@@ -10,6 +10,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,22 +23,21 @@ from streamway.simulation.request import read
 from streamway.simulation.settings import SimulationSettings
 from streamway.tenancy import hash_key, load_tenancy
 from tests.support.clients import frames
+from tests.support.commands import Forks
 from tests.support.mesh import EngineServer, MeshProcesses
 
-
-def streamway(*words: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "services.supervisor", *words],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "COLUMNS": "100", **environment},
-    )
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_chat_answers_one_question_on_standard_output_alone(mesh: MeshProcesses, tmp_path: Path) -> None:
+@pytest.fixture
+def streamway(forks: Forks) -> Command:
+    """One command to its end."""
+    return partial(forks.run, COLUMNS="100")
+
+
+def test_chat_answers_one_question_on_standard_output_alone(
+    mesh: MeshProcesses, tmp_path: Path, streamway: Command
+) -> None:
     words = ("--router", mesh.address("router-0"), "--data-dir", str(tmp_path))
     asked = streamway("chat", "Hello", *words)
     assert (asked.returncode, asked.stderr) == (0, "")
@@ -45,7 +46,7 @@ def test_chat_answers_one_question_on_standard_output_alone(mesh: MeshProcesses,
     assert piped.stdout.strip()
 
 
-def test_chat_tells_a_refusal_in_one_line(mesh: MeshProcesses, tmp_path: Path) -> None:
+def test_chat_tells_a_refusal_in_one_line(mesh: MeshProcesses, tmp_path: Path, streamway: Command) -> None:
     words = ("--router", mesh.address("router-0"), "--data-dir", str(tmp_path))
     asked = streamway("chat", "Hello", "--model", "nope", *words)
     assert (asked.returncode, asked.stdout) == (1, "")
@@ -131,7 +132,9 @@ async def test_ctrl_c_stops_the_answer_and_not_the_conversation(
         terminal.close()
 
 
-async def test_resume_goes_on_in_mid_answer_after_the_chat_was_killed(mesh: MeshProcesses, tmp_path: Path) -> None:
+async def test_resume_goes_on_in_mid_answer_after_the_chat_was_killed(
+    mesh: MeshProcesses, tmp_path: Path, streamway: Command
+) -> None:
     words = ("--router", mesh.address("router-0"), "--data-dir", str(tmp_path))
     question, tokens = "What becomes of rain?", 800
     whole = simulated(question, tokens)
@@ -177,7 +180,9 @@ async def test_a_terminal_that_can_gets_markdown(mesh: MeshProcesses, tmp_path: 
         terminal.close()
 
 
-def test_top_shows_workers_lanes_streams_and_tokens_a_second(mesh: MeshProcesses, tmp_path: Path) -> None:
+def test_top_shows_workers_lanes_streams_and_tokens_a_second(
+    mesh: MeshProcesses, tmp_path: Path, streamway: Command
+) -> None:
     data_dir = str(Path(mesh.address("valkey").removeprefix("unix://")).parent)
     words = ["chat", "Tell me of ten thousand rivers", "--max-tokens", "20000", "--router", mesh.address("router-0")]
     talking = subprocess.Popen(
@@ -205,7 +210,7 @@ def test_top_shows_workers_lanes_streams_and_tokens_a_second(mesh: MeshProcesses
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_is_given_its_completion(shell: str) -> None:
+def test_each_shell_is_given_its_completion(shell: str, streamway: Command) -> None:
     # As a rule it looks which shell it was started from; here it is told.
     script = streamway("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert script.returncode == 0
@@ -220,7 +225,9 @@ def test_each_shell_is_given_its_completion(shell: str) -> None:
     assert "status" not in offered.stdout
 
 
-def test_status_shows_workers_models_routers_caches_and_edges(mesh: MeshProcesses, tmp_path: Path) -> None:
+def test_status_shows_workers_models_routers_caches_and_edges(
+    mesh: MeshProcesses, tmp_path: Path, streamway: Command
+) -> None:
     data_dir = str(Path(mesh.address("valkey").removeprefix("unix://")).parent)
     shown = streamway("status", "--data-dir", data_dir)
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -231,37 +238,38 @@ def test_status_shows_workers_models_routers_caches_and_edges(mesh: MeshProcesse
     assert "Valkey does not answer at unix://" in nothing.stderr
 
 
-def test_config_shows_every_section_with_secrets_masked_and_checks_each_service() -> None:
-    shown = streamway("config", "show", STREAMWAY_MESH_TOKEN="secret", STREAMWAY_CACHE_TTL_S="7")
+def test_config_shows_every_section_with_secrets_masked_and_tenants_without_their_keys(
+    tmp_path: Path, streamway: Command
+) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text(f"tenants: {{acme: {{tier: gold, keys: [{hash_key('k')}], tokens_per_minute: 5}}}}")
+    given = {"MESH_TOKEN": "secret", "CACHE_TTL_S": "7", "TENANTS_FILE": str(file)}
+    shown = streamway("config", "show", **{f"STREAMWAY_{name}": value for name, value in given.items()})
     assert shown.returncode == 0, shown.stderr
     assert "secret" not in shown.stdout
     settings = yaml.safe_load(shown.stdout)
-    assert list(settings) == ["shared", "up", "cache", "adapter", "router", "edge"]
+    assert list(settings) == ["shared", "up", "cache", "adapter", "router", "edge", "tenancy"]
     assert settings["cache"]["ttl_s"] == 7
-    wrong = streamway("config", "check", STREAMWAY_ROUTER_PRT="1", STREAMWAY_CACHE_TTL_S="-1")
+    assert hash_key("k") not in shown.stdout
+    acme = settings["tenancy"]["tenants"]["acme"]
+    assert (acme["weight"], acme["concurrency"], acme["tokens_per_minute"], acme["keys"]) == (4, 256, 5, 1)
+
+
+def test_config_checks_each_service_and_names_what_is_wrong_with_tenants(tmp_path: Path, streamway: Command) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text("tenants: {acme: {tier: gold, weight: 0}}")
+    given = {"ROUTER_PRT": "1", "CACHE_TTL_S": "-1", "TENANTS_FILE": str(file)}
+    wrong = streamway("config", "check", **{f"STREAMWAY_{name}": value for name, value in given.items()})
     assert wrong.returncode == 2
     assert re.search(
         r"router +unknown setting STREAMWAY_ROUTER_PRT; did you mean STREAMWAY_ROUTER_PORT\?", wrong.stdout
     )
     assert re.search(r"cache +STREAMWAY_CACHE_TTL_S: Input should be greater than 0", wrong.stdout)
     assert re.search(r"edge +ok", wrong.stdout)
-
-
-def test_config_shows_tenants_without_their_keys_and_names_what_is_wrong_with_them(tmp_path: Path) -> None:
-    file = tmp_path / "tenants.yaml"
-    file.write_text(f"tenants: {{acme: {{tier: gold, keys: [{hash_key('k')}], tokens_per_minute: 5}}}}")
-    shown = streamway("config", "show", STREAMWAY_TENANTS_FILE=str(file))
-    assert shown.returncode == 0, shown.stderr
-    assert hash_key("k") not in shown.stdout
-    acme = yaml.safe_load(shown.stdout)["tenancy"]["tenants"]["acme"]
-    assert (acme["weight"], acme["concurrency"], acme["tokens_per_minute"], acme["keys"]) == (4, 256, 5, 1)
-    file.write_text("tenants: {acme: {tier: gold, weight: 0}}")
-    wrong = streamway("config", "check", STREAMWAY_TENANTS_FILE=str(file))
-    assert wrong.returncode == 2
     assert re.search(r"tenancy +\S*tenants\.yaml: tenants\.acme\.weight: must be", wrong.stdout)
 
 
-def test_a_new_key_is_let_in_by_its_row_and_its_hash_is_the_same(tmp_path: Path) -> None:
+def test_a_new_key_is_let_in_by_its_row_and_its_hash_is_the_same(tmp_path: Path, streamway: Command) -> None:
     made = streamway("keys", "new", "--tenant", "acme").stdout
     key = re.search(r"sw-\S+", made)
     assert key is not None
@@ -275,7 +283,9 @@ def test_a_new_key_is_let_in_by_its_row_and_its_hash_is_the_same(tmp_path: Path)
     assert streamway("keys", "new", "--tenant", "no spaces").returncode == 2
 
 
-async def test_trace_shows_the_hops_of_a_generation_from_the_running_mesh(mesh: MeshProcesses) -> None:
+async def test_trace_shows_the_hops_of_a_generation_from_the_running_mesh(
+    mesh: MeshProcesses, streamway: Command
+) -> None:
     async with frames(mesh.websocket_url) as client:
         await client.open("1", "where was it", cache="off", params={"max_tokens": 5})
         seen = await client.until("finished", "1")

@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,38 +15,25 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.commands import Forks
 from tests.support.valkey_server import ValkeyServer
-
-# `streamway` with the stand-in in place of every service.
-_PROGRAM = """
-from services.supervisor.core import plan
-for kind in plan.MODULES:
-    plan.MODULES[kind] = "tests.support.fake_service"
-plan.PRELOADED.clear()
-from services.supervisor.__main__ import main
-main()
-"""
 
 
 class Up:
     """A running `streamway up`."""
 
-    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+    def __init__(self, forks: Forks, folder: Path, *arguments: str, **environment: str) -> None:
         self.folder = folder
         self.ready_file = folder / "ready.json"
         self.crash = folder / "crash"
         self.journal = folder / "journal"
         self.output = folder / "output"
-        command = [sys.executable, "-c", _PROGRAM, "up", "--engine", "simulated", "--port", "0"]
-        command += ["--data-dir", str(folder / "data"), "--ready-file", str(self.ready_file), *arguments]
+        words = ["up", "--engine", "simulated", "--port", "0"]
+        words += ["--data-dir", str(folder / "data"), "--ready-file", str(self.ready_file), *arguments]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("STREAMWAY_")}
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                env={**clean, "FAKE_JOURNAL": str(self.journal), "FAKE_CRASH": str(self.crash), **environment},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        clean |= {"FAKE_JOURNAL": str(self.journal), "FAKE_CRASH": str(self.crash), **environment}
+        with self.output.open("wb") as output, Path(os.devnull).open("rb") as nothing:
+            self.process = forks.start("tests.support.fake_mesh", words, clean, nothing, output, output)
 
     @property
     def said(self) -> str:
@@ -81,11 +66,11 @@ class Up:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
+def start(forks: Forks, tmp_path: Path) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
     def make(*arguments: str, **environment: str) -> Up:
-        started.append(Up(tmp_path, *arguments, **environment))
+        started.append(Up(forks, tmp_path, *arguments, **environment))
         return started[-1]
 
     yield make
