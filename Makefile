@@ -69,7 +69,7 @@ up: setup ## the same as containers, built here; makes a mesh token and an API k
 	@$(PROFILED) $(BIN)/python -m scripts.up $(COMPOSE) $(addprefix --profile ,$(PROFILE))
 
 roll: setup ## replaces the containers one at a time by ones of the code that is here; streams go on
-	@$(BIN)/python scripts/images.py $(COMPOSE) --profile tools
+	@$(BIN)/python -m scripts.images $(COMPOSE) --profile tools
 	@$(BIN)/python scripts/roll.py $(COMPOSE)
 
 down: ## stops the containers and keeps their data

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.docker_engine import NoEngine, engine
+
 _BUILDX: Final = ("docker", "buildx", "version")
 
 
@@ -55,6 +57,9 @@ def failed(problem: subprocess.CalledProcessError) -> str:
 
 if __name__ == "__main__":
     try:
+        engine()
         build(sys.argv[1:])
+    except NoEngine as absent:
+        sys.exit(f"nothing was built: {absent}")
     except subprocess.CalledProcessError as problem:
         sys.exit(failed(problem))
