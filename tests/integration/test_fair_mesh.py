@@ -77,6 +77,7 @@ def _tokens(outcomes: list[Outcome]) -> Counter[str]:
     return counted
 
 
+@pytest.mark.alone
 async def test_i5_at_twice_the_load_with_four_fifths_bulk_interactive_work_waits_within_its_bound(
     valkey: Redis, valkey_server: ValkeyServer, shared: dict[str, Any]
 ) -> None:
@@ -93,6 +94,7 @@ async def test_i5_at_twice_the_load_with_four_fifths_bulk_interactive_work_waits
     _told_when_to_come_back(outcomes)
 
 
+@pytest.mark.alone
 async def test_i5_where_all_ask_for_more_than_their_part_tokens_follow_weights_and_bulk_gets_a_tenth(
     valkey: Redis, valkey_server: ValkeyServer, shared: dict[str, Any]
 ) -> None:

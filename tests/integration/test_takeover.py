@@ -80,7 +80,8 @@ async def test_a_killed_worker_is_replaced_and_its_reader_sees_one_text(
     whole = await undisturbed(valkey_server.url, valkey)
     url = valkey_server.url
     await router_lease(valkey, SystemClock())
-    async with worker(url, "a", simulated()) as first, worker(url, "b", simulated()) as second:
+    # The first is so slow that a busy machine does not miss the middle of its answer.
+    async with worker(url, "a", simulated(rate=20.0)) as first, worker(url, "b", simulated()) as second:
         generation = await enqueue(valkey, asked(), worker="a")
         async with attached(first) as stream:
             number = await stream.subscribe(generation, after=1)
@@ -308,13 +309,15 @@ async def test_a_worker_that_comes_back_gives_what_it_ran_to_others(valkey: Redi
     url = valkey_server.url
     whole = await undisturbed(url, valkey)
     await router_lease(valkey, SystemClock())
-    async with worker(url, "a", simulated()) as first, worker(url, "b", simulated()) as second:
+    # The first is so slow that a busy machine does not miss the middle of its answer.
+    async with worker(url, "a", simulated(rate=20.0)) as first, worker(url, "b", simulated()) as second:
         generation = await enqueue(valkey, asked(), worker="a")
         async with attached(first) as stream:
             number = await stream.subscribe(generation, after=1)
             await stream.until(number, 6)
         await kill(first, valkey, "a")
         async with worker(url, "a", simulated()) as again, attached(second) as stream, attached(again) as late:
+            await eventually(lambda: holder(valkey, generation), "b", within_s=20)
             events = await stream.all(await stream.subscribe(generation), within_s=20)
             assert text(events) == text(whole)
             assert_tile(events, first=1)
@@ -361,7 +364,10 @@ async def test_l1_a_drain_moves_what_it_can_not_finish(valkey: Redis, valkey_ser
     whole = await undisturbed(url, valkey)
     await router_lease(valkey, SystemClock())
     async with (
-        worker(url, "a", simulated(slots=2), drain_grace_s=0.2, drain_notice_s=0.1, preload_depth=1) as first,
+        # So slow that a busy machine does not miss the middle of its answers.
+        worker(
+            url, "a", simulated(rate=20.0, slots=2), drain_grace_s=0.2, drain_notice_s=0.1, preload_depth=1
+        ) as first,
         worker(url, "b", simulated()) as second,
         attached(first) as stream,
         attached(second) as heir,
