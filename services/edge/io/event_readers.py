@@ -33,8 +33,9 @@ class _JsonReader:
         self.id = generation
         self._at: tuple[int, int] = after
         self.began = False
-        # The client had the end before.
+        # The client had the end before. One whose cursor lies beyond it had something else, and is told so.
         self.nothing_new = False
+        self._behind = False
         self.failed: StreamwayError | None = None
         self._json = GenerationJson(generation)
 
@@ -53,9 +54,10 @@ class _JsonReader:
             return [self._json.piece(event, token)]
         if event.position:
             if kind in _OVER and self._at[1] >= event.position:
-                self.nothing_new = True
+                self.nothing_new = not self._behind
             self._at = (event.epoch, event.position)
         elif kind == "resumed":
+            self._behind = event.resumed.behind
             self._at = Cursor.parse(event.resumed.after) if event.resumed.after else START
         elif kind == "diverged":
             self._at = Cursor.parse(event.diverged.at)
