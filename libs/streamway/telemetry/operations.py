@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from streamway.runtime.address import host_port
 from streamway.runtime.start import StartError
@@ -16,6 +19,8 @@ from streamway.telemetry.hops import Hops
 # A scrape that runs while the process closes may take this long to end.
 _CLOSE_S: Final = 1.0
 _MOST_SHOWN: Final = 100
+# For so long metrics are written at a time: no token moves meanwhile.
+_SLICE_S: Final = 0.0005
 
 
 class OperationsServer:
@@ -75,10 +80,32 @@ class OperationsServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encoder(self._registry), headers={"Content-Type": content_type})
+        return web.Response(body=await encoded(self._registry, encoder), headers={"Content-Type": content_type})
 
     async def _newest(self, _: web.Request) -> web.Response:
         return web.json_response({"hops": [hop.row() for hop in self._hops.newest(_MOST_SHOWN)]})
 
     async def _generation(self, request: web.Request) -> web.Response:
         return web.json_response({"hops": [hop.row() for hop in self._hops.of(request.match_info["id"])]})
+
+
+class _Some(Collector):
+    """A part of what a registry collects."""
+
+    def __init__(self, *metrics: Metric) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+async def encoded(registry: CollectorRegistry, encoder: Callable[[Collector], bytes]) -> bytes:
+    """All metrics as `encoder` writes them, one after the other, with other work in between: it takes milliseconds."""
+    # OpenMetrics ends with a line of its own.
+    parts, end, began = [], encoder(_Some()), time.perf_counter()
+    for metric in registry.collect():
+        parts.append(encoder(_Some(metric)).removesuffix(end))
+        if time.perf_counter() - began > _SLICE_S:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
+    return b"".join(parts) + end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -10,13 +11,14 @@ import textwrap
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import choose_encoder
 
 from streamway.runtime.process import StartError
 from streamway.telemetry import tracing
 from streamway.telemetry.context import begin, current
 from streamway.telemetry.hops import Hops
-from streamway.telemetry.operations import OperationsServer
+from streamway.telemetry.operations import OperationsServer, encoded
 from tests.support.ports import free_port
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -98,6 +100,30 @@ async def test_the_operations_port_tells_health_readiness_and_metrics() -> None:
                 assert "streamway_things_total 3.0" in await answer.text()
     finally:
         await server.close()
+
+
+@pytest.mark.parametrize("accept", ["application/openmetrics-text;version=1.0.0", "text/plain;version=1.0.0", ""])
+async def test_k4_others_go_on_while_many_metrics_are_written(accept: str) -> None:
+    registry = CollectorRegistry()
+    for number in range(40):
+        histogram = Histogram(f"waits_{number}", "Of readers.", ["surface"], registry=registry)
+        for surface in range(20):
+            histogram.labels(f"s{surface}").observe(number / 10, {"trace_id": "ab"} if surface % 2 else None)
+    Counter("asked", "Requests.", registry=registry).inc(3)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    encoder, _ = choose_encoder(accept)
+    beside = asyncio.get_running_loop().create_task(others())
+    body = await encoded(registry, encoder)
+    beside.cancel()
+    assert body == encoder(registry)
+    assert turns >= 10
 
 
 async def test_a_taken_operations_port_stops_the_start() -> None:
