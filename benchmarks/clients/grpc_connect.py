@@ -72,12 +72,17 @@ async def run(plan: Plan, tally: Tally) -> None:
         grpc.aio.insecure_channel(plan.target, options=client_options(32 * 1024 * 1024)) as channel,
         asyncio.TaskGroup() as group,
     ):
-        group.create_task(start())
+        starting = group.create_task(start())
         call = router_pb2_grpc.RouterServiceStub(channel).Connect(requests(), metadata=metadata)
-        async for response in call:
-            for event in response.events:
-                left -= settle(event)
-            if left == 0:
-                commands.put_nowait(None)
-                call.cancel()
-                return
+        try:
+            async for response in call:
+                for event in response.events:
+                    left -= settle(event)
+                if left == 0:
+                    commands.put_nowait(None)
+                    call.cancel()
+                    return
+        except grpc.aio.AioRpcError as problem:
+            # What has not ended by then is lost with the call.
+            tally.error(problem.details() or problem.code().name)
+            starting.cancel()
