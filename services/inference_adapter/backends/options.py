@@ -56,8 +56,8 @@ class BackendOptions(BaseModel):
         default=0.0,
         ge=0,
         le=86_400,
-        description="Seconds without work after which a llama.cpp started here gives its memory back; the next request loads the "
-        "model again. 0: never.",
+        description="Seconds without work after which a llama.cpp started here gives its memory back, and a vLLM with its sleep "
+        "mode at `url` is put to sleep; the next request loads the model again. 0: never.",
     )
     threads: int = Field(
         default=0, ge=0, le=1024, description="Compute threads of a llama.cpp started here. 0: one for each core."

@@ -18,6 +18,7 @@ from services.inference_adapter.backends.openai_http.discovery import Models, di
 from services.inference_adapter.backends.openai_http.exchanges import Document, StreamCall
 from services.inference_adapter.backends.openai_http.pool import ConnectionPool
 from services.inference_adapter.backends.openai_http.profiles import LLAMACPP, OPENAI, Profile
+from services.inference_adapter.backends.openai_http.resting import Rest
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.backends.probing import Probing
 from services.inference_adapter.core.capabilities import Capabilities
@@ -59,6 +60,7 @@ class OpenAIHTTPBackend:
         self._info: EngineInfo | None = None
         self._engine_names: dict[str, str] = {}
         self._has_metrics = False
+        self._rest: Rest | None = None
         token = options.engine_token.get_secret_value() if options.engine_token is not None else ""
         self._headers = (
             f"Host: {self._address.authority}\r\n"
@@ -84,8 +86,23 @@ class OpenAIHTTPBackend:
             ) from None
         self._profile, known, self._has_metrics = await discover(self.get, models, self._expected)
         self._info = self._describe(models.all, known)
+        await self._may_rest()
         if self._options.probe and self._profile.tried:
             await self._probe(known)
+
+    async def _may_rest(self) -> None:
+        """Where it is asked for, and the engine can."""
+        options, rest = self._options, self._profile.rest
+        if not options.idle_unload_s or rest is None:
+            return
+        clock = asyncio.get_running_loop().time
+        wake_s = options.start_timeout_s
+        self._rest = Rest(self._worker, self.get, self.post, rest, options.idle_unload_s, wake_s, clock)
+        try:
+            await self._rest.start()
+        except EngineFailed as problem:
+            await self.close()
+            raise StartError(f"the engine at {self._address} sleeps and does not wake: {problem.message}") from None
 
     async def _probe(self, known: Capabilities) -> None:
         """Asks the engine what it can do."""
@@ -156,6 +173,8 @@ class OpenAIHTTPBackend:
 
         def over(ended: StreamCall) -> None:
             self._calls.discard(ended)
+            if self._rest is not None:
+                self._rest.worked()
             if on_over is not None:
                 on_over()
 
@@ -163,9 +182,20 @@ class OpenAIHTTPBackend:
         self._calls.add(call)
         if problem is not None:
             asyncio.get_running_loop().call_soon(call.fail, problem)
-        else:
+        elif self._rest is None or self._rest.awake:
             call.begin(self._scope.spawn)
+        else:
+            self._scope.spawn(self._begin_awake(self._rest, call), "engine-wake")
         return call
+
+    async def _begin_awake(self, rest: Rest, call: StreamCall) -> None:
+        try:
+            await rest.wake()
+        except EngineFailed as problem:
+            call.fail(problem)
+        else:
+            if not call.over:
+                call.begin(self._scope.spawn)
 
     def _ours(self, request: common_pb2.GenerationRequest, given: Mapping[str, int] | None) -> OurFields:
         can = self._info.capabilities.can if self._info is not None else frozenset()
@@ -195,6 +225,14 @@ class OpenAIHTTPBackend:
 
     async def load(self) -> EngineLoad:
         """From the engine's metrics where it has some we know, else our own count and a health check by its model list."""
+        load, rest = await self._load(), self._rest
+        if rest is None:
+            return load
+        if rest.due and not (self.running or load.running or load.waiting):
+            self._scope.spawn(rest.sleep(), "engine-sleep")
+        return replace(load, asleep=rest.asleep)
+
+    async def _load(self) -> EngineLoad:
         if self._has_metrics:
             status, page = await self.get("/metrics")
             said = metrics.read(page) if status == 200 else None

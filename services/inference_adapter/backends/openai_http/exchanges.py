@@ -49,6 +49,11 @@ class StreamCall:
         self._events = SSEParser()
         self._reader = ChunkReader(sink)
 
+    @property
+    def over(self) -> bool:
+        """It has ended, or was aborted."""
+        return self._over
+
     def begin(self, spawn: Spawn) -> None:
         """Sends the request, on a connection that is ready or on a new one."""
         connection = self._pool.take()

@@ -29,6 +29,17 @@ class MetricNames:
 
 
 @dataclass(frozen=True, slots=True)
+class SleepCalls:
+    """What makes an engine give its memory back and take it again: POST `sleep`, POST `wake`, and GET `state`, which says
+    `is_sleeping`. `needs`: with what it must be started."""
+
+    sleep: str
+    wake: str
+    state: str
+    needs: str
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """One kind of engine.
 
@@ -36,7 +47,7 @@ class Profile:
     fields that tell it that the last message is the beginning of its answer. `priority`: the field for a request's priority,
     and by what ours is multiplied for it; `cache_salt`: the field for a salt of its prefix cache. `version`: the document that
     has its version, and under which key; `adapters`: the one that lists its LoRA adapters, where its list of models does not.
-    `tried`: what it can do is found out.
+    `tried`: what it can do is found out. `rest`: how it is put to sleep, if it can be.
     """
 
     name: str
@@ -50,6 +61,7 @@ class Profile:
     can: frozenset[Ability] = frozenset()
     cannot: frozenset[Ability] = frozenset()
     tried: bool = True
+    rest: SleepCalls | None = None
 
 
 _ALL: Final = frozenset(Ability)
@@ -76,6 +88,13 @@ VLLM: Final = Profile(
     cache_salt="cache_salt",
     version=("/version", "version"),
     can=_OPENAI | {Ability.CONTINUES, Ability.CACHE_SALT, Ability.TOKEN_IDS, Ability.KV_USE},
+    # Level 1 keeps the weights in the host's memory. Newer ones wait for what others still ask, where they are told so.
+    rest=SleepCalls(
+        "/sleep?level=1&mode=wait",
+        "/wake_up",
+        "/is_sleeping",
+        "start vLLM with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1, on a platform that has a sleep mode",
+    ),
 )
 LLAMACPP: Final = Profile(
     "llamacpp",
