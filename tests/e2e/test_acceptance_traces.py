@@ -129,8 +129,15 @@ async def test_k3_who_takes_over_goes_on_in_the_trace_and_links_to_the_call_it_c
     await traced.restarted(started["worker"], pid)
     generation = seen[0]["generation"]
     # The dead worker has sent nothing; the other one knows what its call was called. On a busy machine one may take the task
-    # and give it away again.
-    spans = await receiver.until(lambda: len(found := receiver.of(generation)) >= 4 and found)
+    # and give it away again, which makes more spans.
+    wanted = {("edge", "chat simulated"), ("adapter", "process simulated"), ("adapter", "chat simulated")}
+
+    def told() -> list[Span]:
+        spans = receiver.of(generation)
+        ended = {(span.service, span.name) for span in spans if span.facts.get("streamway.outcome") == "finished"}
+        return spans if wanted <= ended else []
+
+    spans = await receiver.until(told)
     edge = named(spans, "edge", "chat simulated")
     over = [span for span in spans if span.facts.get("streamway.outcome") == "finished"]
     task, call = named(over, "adapter", "process simulated"), named(over, "adapter", "chat simulated")
@@ -177,10 +184,17 @@ async def test_k3_what_is_cancelled_or_refused_ends_its_spans_and_makes_no_noise
                 await asyncio.sleep(0.1)
     noise = [line for line in traced.log()[quiet:].splitlines() if "error" in line.lower() or "Traceback" in line]
     assert noise == []
-    # No span of theirs has a parent that was never exported.
-    known = {span.id for span in receiver.spans}
-    theirs = [span for generation in cancelled for span in receiver.of(generation)]
-    assert [span for span in theirs if span.parent and span.parent not in known] == []
+
+    def orphans() -> list[str]:
+        known = {span.id for span in receiver.spans}
+        theirs = [span for generation in cancelled for span in receiver.of(generation)]
+        return [f"{span.service} {span.name}" for span in theirs if span.parent and span.parent not in known]
+
+    # No span of theirs has a parent that is never exported. Each process sends its own in batches, so a child may come first.
+    try:
+        await receiver.until(lambda: not orphans())
+    except TimeoutError:
+        assert orphans() == []
 
 
 async def ages(mesh: MeshProcesses, process: str) -> list[int]:
