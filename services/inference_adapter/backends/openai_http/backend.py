@@ -229,7 +229,7 @@ class OpenAIHTTPBackend:
         if rest is None:
             return load
         if rest.due and not (self.running or load.running or load.waiting):
-            self._scope.spawn(rest.sleep(), "engine-sleep")
+            self._scope.spawn(rest.sleep(lambda: self.running > 0), "engine-sleep")
         return replace(load, asleep=rest.asleep)
 
     async def _load(self) -> EngineLoad:

@@ -81,9 +81,11 @@ class Rest:
         """It is time to sleep, if nobody works."""
         return self._can and self.awake and self._clock() - self._worked_at >= self._idle_s
 
-    async def sleep(self) -> None:
-        """Puts it to sleep. Calls that come meanwhile wake it again."""
+    async def sleep(self, busy: Callable[[], bool]) -> None:
+        """Puts it to sleep, unless a call has come by now. Calls that come meanwhile wake it again."""
         async with self._changing:
+            if busy():
+                return
             try:
                 status, _ = await self._post(self._calls.sleep, b"", _SLEEP_S)
             except EngineFailed as problem:

@@ -152,6 +152,16 @@ async def test_one_that_does_not_wake_fails_the_call_and_is_asked_again_for_the_
         assert (await sink.wait(10)).text() == "hi"
 
 
+async def test_a_call_that_comes_as_it_is_about_to_sleep_keeps_it_awake(engine: Engine) -> None:
+    async with driven(engine) as backend:
+        await asyncio.sleep(0.1)
+        await backend.load()
+        # What puts it to sleep has been started and has not run yet.
+        sink, _ = ask(backend)
+        assert (await sink.wait(10)).text() == "hi"
+        assert engine.asked == ["chat"]
+
+
 async def test_one_that_others_use_is_left_awake(engine: Engine) -> None:
     engine.running = 1
     async with driven(engine) as backend:
