@@ -11,7 +11,7 @@ import pytest
 import websockets
 
 from streamway.v1 import common_pb2, edge_pb2
-from tests.support.clients import Frames, RawRequest, assert_positions_tile, text_of
+from tests.support.clients import Frames, RawRequest, assert_positions_tile, sse, text_of
 from tests.support.mesh import MeshProcesses
 
 pytestmark = pytest.mark.timeout(180)
@@ -96,17 +96,6 @@ def cursors_of(seen: list[dict[str, Any]]) -> dict[str, str]:
     return told
 
 
-async def by_server_sent_events(mesh: MeshProcesses, generation: str, cursor: str) -> list[dict[str, Any]]:
-    """Every event after a cursor."""
-    url, headers = f"{mesh.edge_url}/v1/generations/{generation}/events", {"Accept": "text/event-stream"}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(url, params={"after": cursor}, headers=headers) as response,
-    ):
-        body = await response.text()
-    return [json.loads(line[6:]) for line in body.split("\n") if line.startswith("data: {")]
-
-
 async def test_j1_from_each_cursor_on_each_surface_comes_what_was_still_to_come_and_one_end(
     mesh: MeshProcesses,
 ) -> None:
@@ -130,7 +119,8 @@ async def test_j1_from_each_cursor_on_each_surface_comes_what_was_still_to_come_
             await client.send(type="resume", id=f"e{number}", generation=generation, after=cursor)
             ways["websocket"].append(await client.until("finished", f"e{number}"))
     for cursor in told:
-        ways["sse"].append(await by_server_sent_events(mesh, generation, cursor))
+        events, _ = await sse(f"{mesh.edge_url}/v1/generations/{generation}/events?after={cursor}")
+        ways["sse"].append(events)
         ways["poll"].append(await polled(mesh, generation, cursor))
     for way, answers in ways.items():
         for cursor, events in zip(told, answers, strict=True):

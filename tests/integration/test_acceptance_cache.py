@@ -19,6 +19,7 @@ from streamway.v1 import cache_pb2, common_pb2
 from streamway.valkey import keys
 from tests.support.adapter_world import eventually
 from tests.support.caches import ALIKE, EXACT, MISS, cache
+from tests.support.serving import served
 from tests.support.soak import lasting
 from tests.support.valkey_server import ValkeyServer
 from tests.unit.services.cache.requests import answer, typed
@@ -50,15 +51,8 @@ async def _encoder() -> AsyncIterator[str]:
         rows = [{"index": number, "embedding": _vector(text)} for number, text in enumerate(texts)]
         return web.json_response({"data": rows, "model": "hash"})
 
-    app = web.Application()
-    app.router.add_post("/v1/embeddings", embeddings)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
+    async with served(web.post("/v1/embeddings", embeddings)) as url:
+        yield f"{url}/v1"
 
 
 def _asks(text: str, **more: object) -> common_pb2.GenerationRequest:

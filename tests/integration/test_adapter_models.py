@@ -16,6 +16,7 @@ from services.inference_adapter.settings import AdapterSettings
 from streamway.config import SharedSettings
 from streamway.valkey import keys
 from tests.support.adapter_world import WORKER, attached, enqueue, request, text
+from tests.support.serving import served
 from tests.support.valkey_server import ValkeyServer
 
 
@@ -37,14 +38,8 @@ async def _chat(asked: web.Request) -> web.StreamResponse:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[str]:
-    app = web.Application()
-    app.add_routes([web.get("/v1/models", _list), web.post("/v1/chat/completions", _chat)])
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with served(web.get("/v1/models", _list), web.post("/v1/chat/completions", _chat)) as url:
+        yield url
 
 
 async def test_each_task_of_a_lane_runs_with_its_own_model_and_each_is_reported(

@@ -15,6 +15,7 @@ from streamway.v1 import cache_pb2, common_pb2
 from streamway.valkey import keys
 from tests.support.adapter_world import eventually
 from tests.support.caches import ALIKE, EXACT, MISS, cache
+from tests.support.serving import served
 from tests.support.valkey_server import ValkeyServer
 from tests.unit.services.cache.requests import typed
 
@@ -49,14 +50,9 @@ class Letters:
 @pytest.fixture
 async def letters() -> AsyncIterator[Letters]:
     made = Letters()
-    app = web.Application()
-    app.router.add_post("/v1/embeddings", made.embeddings)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    yield made
-    await runner.cleanup()
+    async with served(web.post("/v1/embeddings", made.embeddings)) as url:
+        made.url = f"{url}/v1"
+        yield made
 
 
 def asks(text: str) -> common_pb2.GenerationRequest:

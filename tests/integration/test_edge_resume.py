@@ -19,7 +19,7 @@ from services.edge.app import Edge
 from streamway.journal import Cursor
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
-from tests.support.clients import Frames, RawRequest, frames, text_of
+from tests.support.clients import Frames, RawRequest, frames, sse, text_of
 from tests.support.hand_router import accepted
 from tests.support.journaled import RELAXED, Answer, JournaledWorld, journaled_world
 from tests.support.valkey_server import ValkeyServer
@@ -63,21 +63,6 @@ async def call(method: str, where: str, **options: Any) -> tuple[int, Any, Any]:
     async with aiohttp.ClientSession() as session, session.request(method, where, **options) as response:
         body = await response.read()
         return response.status, response.headers, json.loads(body) if body else None
-
-
-async def sse(where: str, **headers: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """All events of a stream to its end, and their ids."""
-    found, ids = [], []
-    headers = {"Accept": "text/event-stream", **headers}
-    async with aiohttp.ClientSession() as session, session.get(where, headers=headers) as response:
-        assert response.status == 200, await response.text()
-        for block in (await response.text()).split("\n\n"):
-            for line in block.split("\n"):
-                if line.startswith("data: "):
-                    found.append(json.loads(line[6:]))
-                elif line.startswith("id: "):
-                    ids.append(line[4:])
-    return found, ids
 
 
 async def test_j1_started_on_a_websocket_it_goes_on_by_sse_at_another_edge(world: JournaledWorld) -> None:

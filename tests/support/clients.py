@@ -1,4 +1,4 @@
-"""Clients that know only the wire: a raw HTTP stream that can be cut, and a WebSocket by the `websockets` package."""
+"""Clients that know only the wire: HTTP streams, one of them raw, that can be cut; a WebSocket by the `websockets` package."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
+import aiohttp
 import websockets
 from websockets.asyncio.client import ClientConnection
 
@@ -107,6 +108,21 @@ class RawRequest:
     def cut(self) -> None:
         """Drops the TCP connection at once."""
         self.writer.transport.abort()
+
+
+async def sse(where: str, **headers: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """All events of a stream to its end, and their ids."""
+    found, ids = [], []
+    headers = {"Accept": "text/event-stream", **headers}
+    async with aiohttp.ClientSession() as session, session.get(where, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        for block in (await response.text()).split("\n\n"):
+            for line in block.split("\n"):
+                if line.startswith("data: "):
+                    found.append(json.loads(line[6:]))
+                elif line.startswith("id: "):
+                    ids.append(line[4:])
+    return found, ids
 
 
 def chat_body(prompt: str, **fields: Any) -> dict[str, Any]:

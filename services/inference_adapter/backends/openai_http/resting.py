@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from services.inference_adapter.backends.openai_http.discovery import Get
 from services.inference_adapter.backends.openai_http.profiles import SleepCalls
 from streamway.errors import EngineFailed
 
@@ -22,7 +23,6 @@ _log = structlog.get_logger("adapter")
 # To put weights aside takes as long as copying them.
 _SLEEP_S: Final = 120.0
 
-Get = Callable[[str], Awaitable[tuple[int, bytes]]]
 Post = Callable[[str, bytes, float], Awaitable[tuple[int, bytes]]]
 
 

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from services.cache.interfaces import EncoderFailed
 from services.cache.io.encoders.http import HttpEncoder
+from tests.support.serving import served
 
 
 class Server:
@@ -33,15 +34,9 @@ class Server:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server()
-    app = web.Application()
-    app.router.add_post("/v1/embeddings", made.embeddings)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    yield made
-    await runner.cleanup()
+    async with served(web.post("/v1/embeddings", made.embeddings)) as url:
+        made.url = f"{url}/v1"
+        yield made
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from streamway.errors import EngineFailed
 from streamway.runtime.process import StartError
 from streamway.v1 import common_pb2
 from tests.support.engines import RecordingSink
+from tests.support.serving import served
 
 TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
@@ -35,21 +36,15 @@ class Engine:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Engine]:
-        app = web.Application()
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/is_sleeping", self._is_sleeping)
-        app.router.add_post("/sleep", self._sleep)
-        app.router.add_post("/wake_up", self._wake)
-        app.router.add_post("/v1/chat/completions", self._chat)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with served(
+            web.get("/v1/models", self._models),
+            web.get("/metrics", self._metrics),
+            web.get("/is_sleeping", self._is_sleeping),
+            web.post("/sleep", self._sleep),
+            web.post("/wake_up", self._wake),
+            web.post("/v1/chat/completions", self._chat),
+        ) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "vllm"}]})
