@@ -1,7 +1,8 @@
 """Fixtures that all tests share, and what every test is held to: no task outlives it, nothing is left out in CI.
 
 `make test` runs test files side by side in several processes (pytest-xdist). Each has its own Valkey, meshes, folders and
-ports, so that nothing is shared but the machine; who must have that to itself is marked `alone`.
+ports, so that nothing is shared but the machine; who must have that to itself is marked `alone`. Files that share a mesh are
+kept in one process (`tests/support/together.py`).
 """
 
 from __future__ import annotations
@@ -65,6 +66,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[_LEFT_TO_CI] = len(long)
         if hasattr(config, "workeroutput"):
             config.workeroutput["left_to_ci"] = len(long)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """What `--dist loadfile` means here."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.support.together import FilesTogether
+
+    return FilesTogether(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import openai
-import pytest
 
 from streamway.config import SharedSettings
-from streamway.rpc import open_channel
+from streamway.rpc import mesh_metadata, open_channel
 from streamway.v1 import cache_pb2, cache_pb2_grpc, common_pb2
+from tests.e2e.conftest import CACHE_MESH_TOKEN, key_of
 from tests.support.mesh import MeshProcesses
 
 ASKED, AGAIN = "How do I descale a kettle?", "How can I descale a kettle?"
-
-
-@pytest.fixture(scope="module")
-def cache_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
-    """A mesh whose semantic level serves all that it finds: no draw sends a question to a worker."""
-    environment = {
-        "STREAMWAY_CACHE_SEMANTIC_THRESHOLD": "0.95",
-        "STREAMWAY_CACHE_SEMANTIC_AUDIT_SHARE": "0",
-        "STREAMWAY_CACHE_SEMANTIC_COMPARE_SHARE": "0",
-        # What is measured here is not how long a busy machine takes to encode.
-        "STREAMWAY_CACHE_ENCODER_TIMEOUT_S": "10",
-        "STREAMWAY_ROUTER_CACHE_SEMANTIC_BUDGET_MS": "1000",
-    }
-    processes = MeshProcesses(tmp_path_factory.mktemp("cache-mesh"), environment=environment)
-    yield processes
-    processes.close()
 
 
 async def test_h4_a_semantic_hit_has_the_shape_of_a_live_answer(cache_mesh: MeshProcesses) -> None:
     base_url = cache_mesh.edge_url + "/v1"
     # Without a channel the lookup is in front: nothing depends on who is quicker.
     headers = {"x-streamway-cache": "semantic", "x-streamway-durability": "off"}
-    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=30) as client:
+    async with openai.AsyncOpenAI(base_url=base_url, api_key=key_of("kettle"), max_retries=0, timeout=30) as client:
 
         def wanted(text: str) -> dict[str, Any]:
             return {
@@ -104,20 +87,22 @@ async def stored(cache_mesh: MeshProcesses, body: dict[str, Any], *texts: str) -
     asked = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
     request = common_pb2.GenerationRequest(
         model="simulated",
-        tenant="anonymous",
+        tenant="kettle",
         openai_body=json.dumps(asked).encode(),
         cache=common_pb2.CACHE_POLICY_SEMANTIC,
     )
-    channel = open_channel(cache_mesh.address("cache-0"), SharedSettings())
+    shared = SharedSettings(mesh_token=CACHE_MESH_TOKEN)
+    metadata = mesh_metadata(shared)
+    channel = open_channel(cache_mesh.address("cache-0"), shared)
     try:
         stub = cache_pb2_grpc.CacheServiceStub(channel)
-        kept = await stub.Store(cache_pb2.StoreRequest(request=request, events=events))  # type: ignore[misc]
+        kept = await stub.Store(cache_pb2.StoreRequest(request=request, events=events), metadata=metadata)  # type: ignore[misc]
         assert kept.entry, kept.refused
         probe = common_pb2.GenerationRequest()
         probe.CopyFrom(request)
         probe.openai_body = json.dumps({**asked, "messages": chat(AGAIN)["messages"]}).encode()
         for _ in range(400):  # what is found by likeness is encoded a moment later
-            told = await stub.Explain(cache_pb2.ExplainRequest(request=probe))  # type: ignore[misc]
+            told = await stub.Explain(cache_pb2.ExplainRequest(request=probe), metadata=metadata)  # type: ignore[misc]
             if kept.entry in {each.entry for each in told.candidates}:
                 break
             await asyncio.sleep(0.05)
@@ -131,7 +116,7 @@ async def test_h4_what_the_semantic_level_finds_before_the_first_token_is_the_an
 ) -> None:
     wanted = chat(AGAIN, streamway_faults=SLOW)
     entry = await stored(cache_mesh, chat(ASKED, streamway_faults=SLOW), "Use ", "vinegar", ".")
-    headers = {"x-streamway-cache": "semantic"}
+    headers = {"x-streamway-cache": "semantic", "Authorization": f"Bearer {key_of('kettle')}"}
     async with aiohttp.ClientSession(cache_mesh.edge_url, headers=headers) as client:
         async with client.post("/v1/chat/completions", json=wanted) as response:
             assert response.status == 200
@@ -156,7 +141,8 @@ async def test_h4_what_the_semantic_level_finds_before_the_first_token_is_the_an
 
 
 async def test_cache_control_is_kept_to_on_http(cache_mesh: MeshProcesses) -> None:
-    async with aiohttp.ClientSession(cache_mesh.edge_url, headers={"x-streamway-cache": "exact"}) as client:
+    headers = {"x-streamway-cache": "exact", "Authorization": f"Bearer {key_of('kettle')}"}
+    async with aiohttp.ClientSession(cache_mesh.edge_url, headers=headers) as client:
 
         async def ask(control: str, text: str) -> tuple[int, str, Any]:
             body = chat(text, streamway_faults={"answer_tokens": 3})

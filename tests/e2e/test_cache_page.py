@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from streamway.auth import hash_key
+from tests.e2e.conftest import key_of
 from tests.support.adapter_world import eventually
 from tests.support.browser import browser_page, in_browser
 from tests.support.mesh import MeshProcesses
@@ -28,37 +27,21 @@ _SHIFTS = """() => new Promise((done) => {
 })"""
 
 
-@pytest.fixture(scope="module")
-def cache_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
-    folder = tmp_path_factory.mktemp("cache-page")
-    keys = folder / "keys.yaml"
-    rows = [f"  - {{hash: {hash_key('key-of-' + name)}, tenant: {name}}}" for name in ("acme", "bolt")]
-    keys.write_text("\n".join(["keys:", *rows]), encoding="utf-8")
-    environment = {
-        "STREAMWAY_API_KEYS_FILE": str(keys),
-        "STREAMWAY_CACHE_SEMANTIC_THRESHOLD": "0.9",
-        "STREAMWAY_CACHE_SEMANTIC_AUDIT_SHARE": "0",
-        "STREAMWAY_CACHE_SEMANTIC_COMPARE_SHARE": "0",
-        # What is shown is not how long a busy machine takes to encode.
-        "STREAMWAY_CACHE_ENCODER_TIMEOUT_S": "10",
-        "STREAMWAY_ROUTER_CACHE_SEMANTIC_BUDGET_MS": "1000",
-    }
-    processes = MeshProcesses(folder / "mesh", environment=environment)
-    yield processes
-    processes.close()
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser) -> AsyncIterator[Page]:
     async with browser_page(browser) as page:
-        await page.add_init_script("sessionStorage.setItem('streamway.key', 'key-of-acme')")
+        await page.add_init_script(f"sessionStorage.setItem('streamway.key', '{key_of('acme')}')")
         yield page
 
 
 async def ask(mesh: MeshProcesses, text: str, **more: str) -> str:
     """Asks for acme; gives what the cache said."""
     # Without a channel the lookup is in front: nothing depends on who is quicker.
-    headers = {"x-streamway-cache": "semantic", "x-streamway-durability": "off", "Authorization": "Bearer key-of-acme"}
+    headers = {
+        "x-streamway-cache": "semantic",
+        "x-streamway-durability": "off",
+        "Authorization": f"Bearer {key_of('acme')}",
+    }
     body = {"model": "simulated", "messages": [{"role": "user", "content": text}]}
     async with (
         aiohttp.ClientSession(headers={**headers, **more}) as session,
@@ -70,7 +53,7 @@ async def ask(mesh: MeshProcesses, text: str, **more: str) -> str:
 
 async def told(mesh: MeshProcesses, tenant: str, query: str = "") -> dict[str, Any]:
     """What a tenant is told."""
-    headers = {"Authorization": f"Bearer key-of-{tenant}"}
+    headers = {"Authorization": f"Bearer {key_of(tenant)}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
         session.get(f"{mesh.edge_url}/v1/cache{query}") as response,

@@ -4,46 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
-import pytest
 from playwright.async_api import Browser, Page, expect
 
-from streamway.auth import hash_key
+from tests.e2e.conftest import MOST_FEEDBACK, key_of
 from tests.support.browser import browser_page, in_browser
 from tests.support.mesh import MeshProcesses
 
-_TENANTS = ("acme", "bolt", "crow", "loud", "page")
-_MOST = 4
 _ASKED, _AGAIN = "How do I descale a kettle?", "How can I descale a kettle?"
 
 
-@pytest.fixture(scope="module")
-def keyed_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
-    folder = tmp_path_factory.mktemp("feedback-mesh")
-    keys = folder / "keys.yaml"
-    rows = [f"  - {{hash: {hash_key('key of ' + tenant)}, tenant: {tenant}}}\n" for tenant in _TENANTS]
-    keys.write_text("keys:\n" + "".join(rows), encoding="utf-8")
-    environment = {
-        "STREAMWAY_API_KEYS_FILE": str(keys),
-        "STREAMWAY_ROUTER_FEEDBACK_PER_MINUTE": str(_MOST),
-        "STREAMWAY_ROUTER_CACHE_BUDGET_MS": "1000",
-        "STREAMWAY_ROUTER_CACHE_SEMANTIC_BUDGET_MS": "1000",
-        "STREAMWAY_CACHE_ENCODER_TIMEOUT_S": "10",
-        # No draw sends a question to a worker that the cache could answer.
-        "STREAMWAY_CACHE_SEMANTIC_THRESHOLD": "0.95",
-        "STREAMWAY_CACHE_SEMANTIC_AUDIT_SHARE": "0",
-        "STREAMWAY_CACHE_SEMANTIC_COMPARE_SHARE": "0",
-    }
-    processes = MeshProcesses(folder / "mesh", environment=environment)
-    yield processes
-    processes.close()
-
-
 def _client(mesh: MeshProcesses, tenant: str) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(mesh.edge_url, headers={"Authorization": f"Bearer key of {tenant}"})
+    return aiohttp.ClientSession(mesh.edge_url, headers={"Authorization": f"Bearer {key_of(tenant)}"})
 
 
 async def _ask(client: aiohttp.ClientSession, text: str, policy: str = "exact") -> tuple[str, str]:
@@ -86,29 +60,29 @@ async def _say(client: aiohttp.ClientSession, entry: str, body: Any) -> tuple[in
 
 
 async def test_a_wrong_answer_of_the_same_question_is_not_given_again_and_only_its_tenant_can_say_so(
-    keyed_mesh: MeshProcesses,
+    cache_mesh: MeshProcesses,
 ) -> None:
-    async with _client(keyed_mesh, "acme") as acme, _client(keyed_mesh, "bolt") as bolt:
-        entry = await _entry_of(acme, _ASKED)
-        status, foreign, _ = await _say(bolt, entry, {"good": False})
+    async with _client(cache_mesh, "owner") as owner, _client(cache_mesh, "stranger") as stranger:
+        entry = await _entry_of(owner, _ASKED)
+        status, foreign, _ = await _say(stranger, entry, {"good": False})
         assert (status, foreign["error"]["message"]) == (404, "there is no such entry in the cache")
-        status, unknown, _ = await _say(bolt, "nothing", {"good": False})
+        status, unknown, _ = await _say(stranger, "nothing", {"good": False})
         assert (status, unknown["error"]) == (404, foreign["error"]), "as unknown as none"
-        assert await _ask(acme, _ASKED) == ("exact", entry)
+        assert await _ask(owner, _ASKED) == ("exact", entry)
 
-        assert (await _say(acme, entry, {"good": True}))[0] == 200
-        assert await _ask(acme, _ASKED) == ("exact", entry)
-        status, told, _ = await _say(acme, entry, {"good": False})
+        assert (await _say(owner, entry, {"good": True}))[0] == 200
+        assert await _ask(owner, _ASKED) == ("exact", entry)
+        status, told, _ = await _say(owner, entry, {"good": False})
         assert (status, told) == (200, {"entry": entry, "object": "cache.feedback", "good": False})
-        assert (await _ask(acme, _ASKED))[0] == "miss"
-        status, _, _ = await _say(acme, entry, {"good": False})
+        assert (await _ask(owner, _ASKED))[0] == "miss"
+        status, _, _ = await _say(owner, entry, {"good": False})
         assert status == 404, "it is gone"
 
 
 async def test_h6_a_wrong_answer_to_another_question_raises_the_floor_and_its_own_question_is_still_answered(
-    keyed_mesh: MeshProcesses,
+    cache_mesh: MeshProcesses,
 ) -> None:
-    async with _client(keyed_mesh, "crow") as crow:
+    async with _client(cache_mesh, "crow") as crow:
         entry = await _entry_of(crow, _ASKED, "semantic")
         await _found_by_likeness(crow, _AGAIN)
         assert await _ask(crow, _AGAIN, "semantic") == ("semantic", entry)
@@ -118,9 +92,9 @@ async def test_h6_a_wrong_answer_to_another_question_raises_the_floor_and_its_ow
 
 
 async def test_too_much_feedback_is_refused_with_when_to_come_back_and_bad_bodies_do_not_count(
-    keyed_mesh: MeshProcesses,
+    cache_mesh: MeshProcesses,
 ) -> None:
-    async with _client(keyed_mesh, "loud") as loud:
+    async with _client(cache_mesh, "loud") as loud:
         for body, field in (
             (b"", None),
             (b"{", None),
@@ -130,15 +104,15 @@ async def test_too_much_feedback_is_refused_with_when_to_come_back_and_bad_bodie
         ):
             status, told, _ = await _say(loud, "nothing", body)
             assert (status, told["error"]["param"]) == (400, field), told
-        said = [await _say(loud, "nothing", {"good": True}) for _ in range(_MOST)]
-        assert [status for status, _, _ in said] == [404] * _MOST
+        said = [await _say(loud, "nothing", {"good": True}) for _ in range(MOST_FEEDBACK)]
+        assert [status for status, _, _ in said] == [404] * MOST_FEEDBACK
         # A bucket that fills while a busy machine is slow may let one or two more through.
         for _ in range(50):
             status, told, after = await _say(loud, "nothing", {"good": True})
             if status != 404:
                 break
         assert (status, told["error"]["code"]) == (429, "too_much_feedback")
-        assert 1 <= int(after) <= 60 / _MOST
+        assert 1 <= int(after) <= 60 / MOST_FEEDBACK
 
 
 async def _asked_anew(page: Page, text: str) -> str:
@@ -153,14 +127,14 @@ async def _asked_anew(page: Page, text: str) -> str:
 
 @in_browser
 async def test_h6_a_thumb_under_an_answer_from_the_cache_takes_it_out_of_the_cache(
-    browser: Browser, keyed_mesh: MeshProcesses
+    browser: Browser, cache_mesh: MeshProcesses
 ) -> None:
     async with browser_page(browser) as page:
         await page.add_init_script(
-            "sessionStorage.setItem('streamway.key', 'key of page');"
+            f"sessionStorage.setItem('streamway.key', '{key_of('page')}');"
             "sessionStorage.setItem('streamway.settings', JSON.stringify({cache: true}));"
         )
-        await page.goto(keyed_mesh.edge_url)
+        await page.goto(cache_mesh.edge_url)
         await expect(page.locator("#connection")).to_have_attribute("data-state", "open", timeout=20_000)
         wrong = page.get_by_role("button", name="This earlier answer is wrong")
         assert "miss" in await _asked_anew(page, _ASKED)
