@@ -21,8 +21,9 @@ from redis.asyncio import Redis
 
 from tests.support import vllm_server
 from tests.support.alone import Machine
-from tests.support.commands import Forks
+from tests.support.commands import Forks, forks_of_this_process
 from tests.support.leaks import no_new_tasks
+from tests.support.mesh import MeshProcesses
 from tests.support.needs import LEFT_OUT, OPT_IN
 from tests.support.valkey_server import ValkeyServer
 
@@ -45,6 +46,7 @@ _LEFT_TO_VLLM = pytest.StashKey[int]()
 # No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
 settings.register_profile("streamway", deadline=None, derandomize=_CI)
 settings.load_profile("streamway")
+MeshProcesses.forks = staticmethod(forks_of_this_process)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -118,11 +120,9 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """What `streamway` commands are forked from."""
-    forks = Forks()
-    yield forks
-    forks.close()
+def forks() -> Forks:
+    """What `streamway` commands are forked from, `streamway up` of a mesh among them."""
+    return forks_of_this_process()
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ class Asked:
 
     def _line(self) -> bytes:
         line = b""
-        while not line.endswith(b"\n") and (more := os.read(self.output, 1 << 16)):
+        while not line.endswith(b"\n") and (more := os.read(self.output, 1)):
             line += more
         return line
 
@@ -67,7 +67,7 @@ async def test_a_fork_is_what_a_process_of_its_own_would_be(forks: Forks) -> Non
     assert told["title"].endswith(f"-m {_MODULE} {one.descriptor} 3")
     assert len(set(told["open"]) - {0, 1, 2, one.descriptor}) == 1, "the folder it lists"
     assert await asyncio.wait_for(one.process.wait(), _WITHIN_S) == one.process.poll() == 3
-    assert os.read(one.errors, 100) == b"a complaint\n"
+    assert (os.read(one.errors, 100), os.read(one.output, 100)) == (b"a complaint\n", b"a last word")
     one.process.signal(signal.SIGTERM)
 
     assert (await other.of(forks, "0"))["trace"] != told["trace"], "chance is not what they share"

@@ -91,7 +91,7 @@ def test_it_starts_in_order_tells_where_everything_is_and_drains_in_reverse(star
     assert order[3] == "single"
     assert set(order[4:]) == {"edge-0", "edge-1"}
     assert "adapter-0 | adapter-0 says hello" in mesh.said
-    assert "/v1" in mesh.said
+    mesh.until(lambda: "/v1" in mesh.said)
 
     pids = [row["pid"] for row in mesh.rows.values()]
     assert mesh.stop() == 0

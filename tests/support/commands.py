@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import select
@@ -117,3 +119,11 @@ class Forks:
         """Ends it; what still runs dies with it."""
         self._socket.close()
         self._server.wait(30)
+
+
+@functools.cache
+def forks_of_this_process() -> Forks:
+    """What all tests of this process share."""
+    forks = Forks()
+    atexit.register(forks.close)
+    return forks

@@ -1,10 +1,11 @@
-"""What a process that a test starts tells of itself: one line of JSON, then it ends as it was told.
+"""What a process that a test starts tells of itself: one line of JSON, a complaint, a last word; then it ends as it was told.
 
 Arguments: the number of a descriptor that it reads, and the code it ends with, or "wait".
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -27,6 +28,7 @@ def main() -> None:
     }
     sys.stdout.write(f"{json.dumps(told)}\n")
     sys.stderr.write("a complaint\n")
+    atexit.register(sys.stdout.write, "a last word")
     if end == "wait":
         time.sleep(60)
     sys.exit(int(end))

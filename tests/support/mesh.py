@@ -9,17 +9,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
+from tests.support.commands import PROGRAM, Forked, Forks
 from tests.support.ports import free_port
 
 
 class MeshProcesses:
     """Starts `streamway up` and knows where its processes are. `close` drains it."""
+
+    # What it is forked from where that is set, as pytest does for its whole run: a second less for each mesh.
+    forks: ClassVar[Callable[[], Forks] | None] = None
 
     def __init__(
         self,
@@ -35,11 +39,9 @@ class MeshProcesses:
         self.data_dir = folder / "data"
         self._log = (folder / "mesh.log").open("wb")
         self.log_path = folder / "mesh.log"
-        command = [sys.executable, "-m", "services.supervisor", "up", "--engine", engine, "--port", "0"]
-        command += ["--data-dir", str(self.data_dir), "--ready-file", str(self._ready_file), *arguments]
-        self._process = subprocess.Popen(
-            command, env={**os.environ, **(environment or {})}, stdout=self._log, stderr=subprocess.STDOUT
-        )
+        words = ["up", "--engine", engine, "--port", "0"]
+        words += ["--data-dir", str(self.data_dir), "--ready-file", str(self._ready_file), *arguments]
+        self._process = self._start(words, {**os.environ, **(environment or {})})
         try:
             self._wait(start_s)
         except BaseException:
@@ -112,6 +114,13 @@ class MeshProcesses:
             raise
         finally:
             self._log.close()
+
+    def _start(self, words: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes] | Forked:
+        if self.forks is None:
+            command = [sys.executable, "-m", PROGRAM, *words]
+            return subprocess.Popen(command, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
+        with Path(os.devnull).open("rb") as nothing:
+            return self.forks().start(PROGRAM, words, environment, nothing, self._log, self._log)
 
     def _row(self, name: str) -> dict[str, Any]:
         for row in self.ready["processes"]:
