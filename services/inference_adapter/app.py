@@ -245,7 +245,7 @@ class Adapter:
             TokenCheck(self._backend, settings.health_timeout_s),
             lambda: metrics.tokens_made,
         )
-        self._join_others(valkey, link, concurrency, metrics)
+        self._join_others(valkey, link, peers, concurrency, metrics)
         self._serve(link, concurrency, metrics)
         show(metrics, self._pace, wait, window, memory, self._journaling, self._monitor)
 
@@ -346,13 +346,15 @@ class Adapter:
             task_lease_s=settings.task_lease_s,
         )
 
-    def _join_others(self, valkey: Valkey, link: Link, concurrency: Concurrency, metrics: AdapterMetrics) -> None:
+    def _join_others(
+        self, valkey: Valkey, link: Link, peers: Peers, concurrency: Concurrency, metrics: AdapterMetrics
+    ) -> None:
         """What it does beside the other processes of the mesh: takes back what dead ones had, and keeps to its part."""
         settings, routers = self._settings, Routers(valkey, self._clock)
         self._reclaimer = FallbackReclaimer(
             valkey,
             link,
-            Peers(valkey, self._clock, settings.worker),
+            peers,
             routers,
             self._clock,
             settings.worker,

@@ -33,15 +33,19 @@ class LlamaPlan:
 def plan_for(options: BackendOptions, room_bytes: int | None = None) -> LlamaPlan:
     """For the model of the settings. `room_bytes`: what may be used; None: what is available now, of the cgroup or the machine.
     Raises StartError."""
-    assert options.model_path is not None
-    model = read_model_file(options.model_path)
+    model, context = needs_of(options)
     room = room_for(options) if room_bytes is None else room_bytes
-    context = options.context_tokens or DEFAULT_CONTEXT_TOKENS
     fits = fit(options.slots or DEFAULT_SLOTS, context, model, room)
     folder = str(_folder(options.slot_folder)) + _SLASH if options.slot_folder else ""
     # Saving the slots is work to the engine: it sleeps so long after that. 1 s is the least that it knows.
     sleep_s = max(1, round(options.idle_unload_s / (2 if folder else 1))) if options.idle_unload_s else 0
     return LlamaPlan(model, Shape(fits.slots, context, fits.cache_mib, folder, sleep_s), fits.why)
+
+
+def needs_of(options: BackendOptions) -> tuple[ModelFile, int]:
+    """What lies at `model_path` now, and the tokens of one slot. Raises StartError."""
+    assert options.model_path is not None
+    return read_model_file(options.model_path.expanduser()), options.context_tokens or DEFAULT_CONTEXT_TOKENS
 
 
 def room_for(options: BackendOptions) -> int:

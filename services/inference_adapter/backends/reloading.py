@@ -17,8 +17,7 @@ import structlog
 
 from services.inference_adapter.backends.deferred import DeferredCall
 from services.inference_adapter.backends.llamacpp import LlamaCppBackend
-from services.inference_adapter.backends.llamacpp_plan import DEFAULT_CONTEXT_TOKENS, room_for
-from services.inference_adapter.backends.model_file import read_model_file
+from services.inference_adapter.backends.llamacpp_plan import needs_of, room_for
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.core.exchanging import Exchange, decide
 from services.inference_adapter.interfaces import EngineCall, EngineInfo, EngineLoad, EngineSink, Reloaded
@@ -116,11 +115,8 @@ class ReloadingBackend:
         return Reloaded(str(self._options.model_path), how.why, loaded, time.monotonic() - began)
 
     def _decide(self) -> Exchange:
-        options = self._options
-        assert options.model_path is not None
-        model = read_model_file(options.model_path.expanduser())
-        context = options.context_tokens or DEFAULT_CONTEXT_TOKENS
-        return decide(self.info().slots, context, model, self._room(options), gpu=options.gpu)
+        model, context = needs_of(self._options)
+        return decide(self.info().slots, context, model, self._room(self._options), gpu=self._options.gpu)
 
     async def _begin(self) -> float:
         """Starts an engine with the new weights, to which calls go from then on; the seconds it took. Raises StartError."""
