@@ -41,6 +41,7 @@ _LONG = (
 _LEFT_TO_CI = pytest.StashKey[int]()
 # These want an engine of 3 GB: whoever names its folder runs them.
 _VLLM = "tests/vllm/"
+_MACHINE = pytest.StashKey[Machine]()
 _LEFT_TO_VLLM = pytest.StashKey[int]()
 
 # No deadline for an example, since machines are shared; in CI the same examples each time, so that a red run means a change.
@@ -50,7 +51,10 @@ MeshProcesses.forks = staticmethod(forks_of_this_process)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the long tests to CI when everything is run, and those of a real vLLM to `make test-vllm`."""
+    """Leaves the long tests to CI when everything is run, and those of a real vLLM to `make test-vllm`. Who must be alone comes
+    last in his file."""
+    place = {item.path: number for number, item in enumerate(items)}
+    items.sort(key=lambda item: (place[item.path], _alone(item)))
     of_vllm = [] if vllm_server.FOLDER else [item for item in items if item.nodeid.startswith(_VLLM)]
     if of_vllm:
         config.hook.pytest_deselected(items=of_vllm)
@@ -101,14 +105,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Before the test's time limit begins."""
     if not hasattr(item.config, "workerinput"):
         return (yield)
     # Each process has a folder of its own in that of the run.
-    machine = Machine(Path(item.config.getoption("basetemp")).parent)
-    with machine.held(alone=item.get_closest_marker("alone") is not None):
+    machine = item.config.stash.setdefault(_MACHINE, Machine(Path(item.config.getoption("basetemp")).parent))
+    with machine.held(alone=_alone(item), next_alone=nextitem is not None and _alone(nextitem)):
         return (yield)
+
+
+def _alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 @pytest.fixture(scope="session")

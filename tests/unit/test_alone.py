@@ -61,3 +61,22 @@ def test_one_that_must_be_alone_waits_for_those_that_run_and_goes_before_those_t
     alone.leave()
     assert comes.inside.wait(10)
     comes.leave()
+
+
+def test_who_is_alone_after_one_that_was_alone_does_not_wait_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    with machine.held(alone=True, next_alone=True):
+        pass
+    comes = Holder(tmp_path, alone=False)
+    with machine.held(alone=True):
+        assert not comes.inside.is_set()
+    assert comes.inside.wait(10)
+    comes.leave()
+
+
+def test_the_machine_is_kept_for_nobody_who_shares_it(tmp_path: Path) -> None:
+    with Machine(tmp_path).held(alone=False, next_alone=True):
+        pass
+    alone = Holder(tmp_path, alone=True)
+    assert alone.inside.wait(10)
+    alone.leave()
