@@ -222,13 +222,13 @@ class Adapter:
         concurrency = Concurrency(settings.limit, info.slots, self._clock.monotonic(), elastic=info.elastic)
         window = window_of(settings, concurrency.limit)
         peers = Peers(valkey, self._clock, settings.worker)
-        self._turns = make_turns(settings, valkey, self._backend, self._clock, metrics, self._warmable)
+        self._turns = make_turns(settings, valkey, link, self._backend, self._clock, metrics, self._warmable)
         self._retries = Retries(settings.retry_budget(), valkey, peers, self._clock, metrics)
         self._take_work(
             valkey,
             link,
-            LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker)),
-            LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models())),
+            LaneReader(valkey, blocking, settings.worker, own_lanes(settings.worker), link),
+            LaneReader(valkey, pool_blocking, settings.worker, pool_lanes(self._models()), link),
             peers,
             self._workplace(memory, wait, concurrency, metrics),
             window,
@@ -335,6 +335,7 @@ class Adapter:
         )
         self._lane_loop = LaneLoop(
             valkey,
+            link,
             lanes,
             pool,
             self._worker,
@@ -344,6 +345,7 @@ class Adapter:
             self._memory,
             name=settings.worker,
             task_lease_s=settings.task_lease_s,
+            gather_s=self._shared.gather_late_ms / 1000,
         )
 
     def _join_others(
@@ -384,7 +386,12 @@ class Adapter:
             self._monitor,
             self._pace,
             self._clock,
-            AttachLimits(settings.reader_buffer_bytes, settings.most_subscriptions, settings.queue_timeout_s),
+            AttachLimits(
+                settings.reader_buffer_bytes,
+                settings.most_subscriptions,
+                settings.queue_timeout_s,
+                self._shared.gather_late_ms / 1000,
+            ),
             self._tenants,
             self._memory,
             self._direct_quota,

@@ -14,11 +14,13 @@ from services.inference_adapter.metrics import AdapterMetrics
 from services.inference_adapter.settings import AdapterSettings
 from streamway.runtime.clock import Clock
 from streamway.valkey.connection import Valkey
+from streamway.valkey.link import Link
 
 
 def make_turns(
     settings: AdapterSettings,
     valkey: Valkey,
+    link: Link,
     backend: Backend,
     clock: Clock,
     metrics: AdapterMetrics,
@@ -26,7 +28,7 @@ def make_turns(
 ) -> SessionTurns:
     """`load` is asked only after everything has been put together; None while nothing may be warmed."""
     worker = settings.worker
-    snapshots = Snapshots(valkey, clock, worker, ttl_s=settings.session_s, most_bytes=settings.session_bytes)
+    snapshots = Snapshots(valkey, link, clock, worker, ttl_s=settings.session_s, most_bytes=settings.session_bytes)
     prompts = Prompts(valkey, clock)
     if not settings.warm:
         return SessionTurns(snapshots, prompts, None)

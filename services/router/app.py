@@ -306,6 +306,7 @@ class RouterApp:
             Opinions(settings.feedback_per_minute),
             clock,
             outbox_limit_bytes=settings.outbox_limit_bytes,
+            gather_s=shared.gather_late_ms / 1000,
             heartbeat_s=settings.heartbeat_s,
             credentials_check_s=settings.credentials_check_s,
         )
@@ -418,6 +419,7 @@ class RouterApp:
             relay = RelayServicer(
                 *(locator, registry, ports, self._scope, settings.id),
                 outbox_limit_bytes=settings.outbox_limit_bytes,
+                gather_s=self._shared.gather_late_ms / 1000,
                 heartbeat_s=settings.attach_heartbeat_s,
                 most_subscriptions=settings.max_generations,
             )

@@ -61,6 +61,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         clock: Clock,
         *,
         outbox_limit_bytes: int,
+        gather_s: float,
         heartbeat_s: float,
         credentials_check_s: float,
     ) -> None:
@@ -78,6 +79,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._opinions = opinions
         self._clock = clock
         self._outbox_limit_bytes = outbox_limit_bytes
+        self._gather_s = gather_s
         self._heartbeat_s = heartbeat_s
         self._credentials_check_s = credentials_check_s
         self._connections: set[Connection] = set()
@@ -214,7 +216,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
-        outbox = Outbox(self._outbox_limit_bytes)
+        outbox = Outbox(self._outbox_limit_bytes, self._gather_s)
         connection = Connection(standing(), self._opener, self._books, self._locator, self._ports, self._scope, outbox)
         self._connections.add(connection)
         self._metrics.streams.inc()

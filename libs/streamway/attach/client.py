@@ -43,6 +43,7 @@ from streamway.config.shared import SharedSettings
 from streamway.errors import Internal, StreamwayError, WorkerLost, from_rpc_error
 from streamway.journal import Cursor, Merger
 from streamway.rpc import mesh_metadata, open_channel, own_call
+from streamway.runtime.spacing import Spacing
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc
 
@@ -97,6 +98,7 @@ class AttachClient:
         self._after_batch = after_batch
         self._scope = scope
         self._metadata = mesh_metadata(shared)
+        self._spacing = Spacing(shared.gather_late_ms / 1000)
         self._channel = open_channel(address, shared)
         self._stub: Any = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self._subscriptions = SubscriptionTable(worker, self._left)
@@ -276,6 +278,7 @@ class AttachClient:
             await self._wake.wait()
             self._wake.clear()
             while self._outbox:
+                await self._spacing.turn()
                 batch = self._outbox[:MOST_COMMANDS]
                 try:
                     await call.write(inference_pb2.AttachRequest(commands=batch))

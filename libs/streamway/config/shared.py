@@ -54,6 +54,13 @@ class SharedSettings(ServiceSettings):
         le=1024**3,
         description="Largest gRPC message and request body, in bytes; the same on every hop.",
     )
+    gather_late_ms: float = Field(
+        default=10.0,
+        ge=0.0,
+        le=100.0,
+        description="Most milliseconds that commands and answers to another service wait to go with others, while this process"
+        " is late; about none while it is not. 0: they never wait.",
+    )
     traces: bool = Field(
         default=False,
         description="Record OpenTelemetry spans and export them by OTLP to the address in OTEL_EXPORTER_OTLP_ENDPOINT.",

@@ -11,7 +11,9 @@ from redis.exceptions import ResponseError
 
 from streamway.lanes.task import TakenTask, TaskCopy
 from streamway.valkey import keys
+from streamway.valkey.asking import ask
 from streamway.valkey.connection import Valkey
+from streamway.valkey.link import Link
 
 _log = structlog.get_logger("lanes")
 
@@ -36,12 +38,20 @@ class LaneReader:
     """Reads lanes for one worker, in the order given: its own, or the pools of its models.
 
     `blocking` is a connection of its own: a blocking read must never share one with ordinary commands. In a Cluster a worker's
-    lanes lie in one slot and a pool in another, so each kind has its reader.
+    lanes lie in one slot and a pool in another, so each kind has its reader. Tasks are taken over `link` where there is one.
     """
 
-    def __init__(self, valkey: Valkey, blocking: Valkey, worker: str, lanes: Mapping[str, keys.TaskClass]) -> None:
+    def __init__(
+        self,
+        valkey: Valkey,
+        blocking: Valkey,
+        worker: str,
+        lanes: Mapping[str, keys.TaskClass],
+        link: Link | None = None,
+    ) -> None:
         self._valkey = valkey
         self._blocking = blocking
+        self._link = link
         self._worker = worker
         self._lanes = dict(lanes)
         # Newest entry of each lane that is known, taken by whomever: `wait` looks behind it.
@@ -80,14 +90,13 @@ class LaneReader:
         Raises RedisError; what was read is then among `own_pending`.
         """
         # COUNT counts per stream, and 0 would mean all of it.
-        wanted = [(lane, most.get(class_, 0)) for lane, class_ in self._lanes.items()]
-        async with self._valkey.pipeline(transaction=False) as pipe:
-            for lane, count in wanted:
-                if count > 0:
-                    pipe.xreadgroup(keys.LANE_GROUP, self._worker, {lane: ">"}, count=count)
-            replies = await pipe.execute()
+        reads = [
+            ("XREADGROUP", "GROUP", keys.LANE_GROUP, self._worker, "COUNT", count, "STREAMS", lane, ">")
+            for lane, class_ in self._lanes.items()
+            if (count := most.get(class_, 0)) > 0
+        ]
         taken: list[TakenTask] = []
-        for reply in map(_rows, replies):
+        for reply in map(_rows, await ask(self._valkey, self._link, reads)):
             self._note(reply)
             taken += await self._good(reply)
         return taken
@@ -150,9 +159,17 @@ class LaneReader:
 
 
 def _rows(reply: Any) -> _Reply:
-    """A reply of XREAD or XREADGROUP under RESP2 (a list) or RESP3 (a mapping that nests the entries once more)."""
+    """A reply of XREAD or XREADGROUP under RESP2 (a list) or RESP3 (a mapping that nests the entries once more). An entry has its
+    fields in a dictionary or one after the other."""
     rows = [(lane, pages[0] if pages else []) for lane, pages in reply.items()] if isinstance(reply, dict) else reply
-    return [(lane.decode(), [(entry.decode(), fields) for entry, fields in page]) for lane, page in rows or ()]
+    return [(lane.decode(), [(entry.decode(), _paired(fields)) for entry, fields in page]) for lane, page in rows or ()]
+
+
+def _paired(fields: Any) -> dict[bytes, bytes]:
+    if isinstance(fields, list):
+        words = iter(fields)
+        return dict(zip(words, words, strict=True))
+    return fields or {}
 
 
 def _by_lane(tasks: list[TakenTask]) -> dict[str, list[str]]:

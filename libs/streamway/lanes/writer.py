@@ -10,7 +10,9 @@ from streamway.lanes.task import TaskCopy
 from streamway.telemetry.context import recorded
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
+from streamway.valkey.asking import ask
 from streamway.valkey.connection import Valkey
+from streamway.valkey.link import Link
 from streamway.valkey.session import Argument
 
 # How long the record of a generation outlives its last change, in milliseconds.
@@ -77,13 +79,14 @@ async def add_generations(valkey: Valkey, tasks: Sequence[NewTask]) -> None:
 
 
 async def request_of(
-    valkey: Valkey, generations: list[str]
+    valkey: Valkey, generations: list[str], link: Link | None = None
 ) -> list[tuple[common_pb2.GenerationRequest, str, int] | None]:
-    """Request, state and creation time (Unix ms) of each generation; None where the record has expired or is damaged."""
-    async with valkey.pipeline(transaction=False) as pipe:
-        for generation in generations:
-            pipe.hmget(keys.generation(generation), "request", "state", "created_ms")
-        rows = await pipe.execute()
+    """Request, state and creation time (Unix ms) of each generation; None where the record has expired or is damaged.
+
+    Raises RedisError.
+    """
+    asked = [("HMGET", keys.generation(generation), "request", "state", "created_ms") for generation in generations]
+    rows = await ask(valkey, link, asked)
     found: list[tuple[common_pb2.GenerationRequest, str, int] | None] = []
     for request, state, created_ms in rows:
         try:

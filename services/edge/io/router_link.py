@@ -15,6 +15,7 @@ from streamway.config.shared import SharedSettings
 from streamway.errors import RouterUnavailable, from_status
 from streamway.rpc import mesh_metadata, open_channel, own_call
 from streamway.runtime.pauses import Pauses
+from streamway.runtime.spacing import Spacing
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
@@ -79,6 +80,7 @@ class RouterLink:
         self._answer_s = answer_s
         self._scope = scope
         self._metadata = mesh_metadata(shared)
+        self._spacing = Spacing(shared.gather_late_ms / 1000)
         self._channel = open_channel(address, shared)
         self.stub: Any = router_pb2_grpc.RouterServiceStub(self._channel)
         self._outbox: list[router_pb2.ConnectCommand] = []
@@ -229,6 +231,7 @@ class RouterLink:
             await self._wake.wait()
             self._wake.clear()
             while self._outbox:
+                await self._spacing.turn()
                 batch = self._next_batch()
                 try:
                     await call.write(router_pb2.ConnectRequest(commands=batch))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from redis.exceptions import RedisError
@@ -14,10 +14,10 @@ from streamway.lanes import LaneReader, TakenTask
 from streamway.lanes.writer import RECORD_TTL_MS
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
+from streamway.valkey.asking import ask
 from streamway.valkey.connection import Valkey
 from streamway.valkey.link import Link
-from streamway.valkey.packing import pack
-from streamway.valkey.session import LinkLost, StoreRefused
+from streamway.valkey.session import Argument
 
 _log = structlog.get_logger("adapter")
 
@@ -115,14 +115,7 @@ class Books:
     async def _write(self) -> None:
         states, tasks = dict(self._states), list(self._done.values())
         if states:
-            if not await self._sent(states):
-                async with self._valkey.pipeline(transaction=False) as pipe:
-                    for generation, noted in states.items():
-                        key = keys.generation(generation)
-                        fields: dict[Any, Any] = dict(noted)
-                        pipe.hset(key, mapping=fields)
-                        pipe.pexpire(key, RECORD_TTL_MS)
-                    await pipe.execute()
+            await ask(self._valkey, self._link, _written(states))
             for generation, noted in states.items():
                 if self._states.get(generation) is noted:
                     del self._states[generation]
@@ -131,18 +124,11 @@ class Books:
             for task in tasks:
                 self._done.pop((task.lane, task.entry), None)
 
-    async def _sent(self, states: Mapping[str, Mapping[str, str]]) -> bool:
-        """Writes states over the raw link, for a quarter of the CPU. False: it is down, as at the end, or the store refused."""
-        session = self._link.current
-        if session is None:
-            return False
-        commands = []
-        for generation, noted in states.items():
-            key = keys.generation(generation)
-            commands.append(pack(("HSET", key, *(word for pair in noted.items() for word in pair))))
-            commands.append(pack(("PEXPIRE", key, RECORD_TTL_MS)))
-        try:
-            await session.call_group(b"".join(commands), len(commands))
-        except (LinkLost, StoreRefused):
-            return False
-        return True
+
+def _written(states: Mapping[str, Mapping[str, str]]) -> list[tuple[Argument, ...]]:
+    commands: list[tuple[Argument, ...]] = []
+    for generation, noted in states.items():
+        key = keys.generation(generation)
+        commands.append(("HSET", key, *(word for pair in noted.items() for word in pair)))
+        commands.append(("PEXPIRE", key, RECORD_TTL_MS))
+    return commands

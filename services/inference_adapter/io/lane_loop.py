@@ -17,10 +17,12 @@ from services.inference_adapter.io.worker import Worker
 from streamway.errors import EventsExpired, GenerationNotFound, GoingAway, Internal, WorkerLost
 from streamway.lanes import LaneReader, Standing, TakenTask, keep_records, request_of, standings_of
 from streamway.memory import MemoryWatch
+from streamway.runtime.spacing import Spacing
 from streamway.v1 import common_pb2
 from streamway.v1.common_pb2 import Durability
 from streamway.valkey import keys
 from streamway.valkey.connection import Valkey
+from streamway.valkey.link import Link
 
 _log = structlog.get_logger("adapter")
 
@@ -43,6 +45,7 @@ class LaneLoop:
     def __init__(
         self,
         valkey: Valkey,
+        link: Link,
         lanes: LaneReader,
         pool: LaneReader,
         worker: Worker,
@@ -53,8 +56,10 @@ class LaneLoop:
         *,
         name: str,
         task_lease_s: float,
+        gather_s: float,
     ) -> None:
         self._valkey = valkey
+        self._link = link
         self._lanes = lanes
         self._pool = pool
         self._worker = worker
@@ -64,6 +69,7 @@ class LaneLoop:
         self._memory = memory
         self._name = name
         self._task_lease_s = task_lease_s
+        self._gather_s = gather_s
         self._draining = False
 
     async def run(self) -> None:
@@ -89,7 +95,7 @@ class LaneLoop:
     async def move_unread(self) -> None:
         """Gives what nobody has read to other workers; what has no channel is ended. Raises RedisError."""
         while tasks := await self._lanes.take(dict.fromkeys(keys.CLASSES, _MOST_MOVED)):
-            records = await request_of(self._valkey, [task.copy.generation for task in tasks])
+            records = await request_of(self._valkey, [task.copy.generation for task in tasks], self._link)
             for task, record in zip(tasks, records, strict=True):
                 if record is not None and record[0].durability != Durability.DURABILITY_OFF:
                     await self._journaling.pass_on(task, record[0].model)
@@ -101,6 +107,7 @@ class LaneLoop:
         shared = lanes is self._pool
         connected, trouble, pause_s = False, False, _FIRST_PAUSE_S
         hidden, now = HiddenTasks(), asyncio.get_running_loop().time
+        spacing = Spacing(self._gather_s)
         async with asyncio.TaskGroup() as group:
             arrival = Arrival(lanes, group)
             while True:
@@ -112,6 +119,7 @@ class LaneLoop:
                         connected, trouble, pause_s = True, False, _FIRST_PAUSE_S
                     elif hidden.due(now()):
                         await self._admit(hidden.confirmed(await self._unknown(lanes)))
+                    await spacing.turn()
                     await self._worker.room.wait(shared=shared)
                     before = self._worker.room.changes
                     more, full = await self._take_some(lanes, shared=shared)
@@ -172,7 +180,7 @@ class LaneLoop:
     async def _admit(self, tasks: list[TakenTask]) -> None:
         """Gives tasks to the worker. One without a channel whose engine call began in an earlier life is lost: running it again
         would give its readers another text. What a channel holds is gone on with."""
-        records = await request_of(self._valkey, [task.copy.generation for task in tasks])
+        records = await request_of(self._valkey, [task.copy.generation for task in tasks], self._link)
         for task, record in zip(tasks, records, strict=True):
             if self._worker.knows(task):
                 continue

@@ -17,7 +17,10 @@ from services.inference_adapter.core.transcript import Transcript
 from streamway.runtime.clock import Clock
 from streamway.v1 import common_pb2
 from streamway.valkey import keys
+from streamway.valkey.asking import ask
 from streamway.valkey.connection import Valkey
+from streamway.valkey.link import Link
+from streamway.valkey.session import Argument
 
 _log = structlog.get_logger("adapter")
 
@@ -45,8 +48,11 @@ class Snapshots:
     `most_bytes` bounds a packed context; 0: none is kept.
     """
 
-    def __init__(self, valkey: Valkey, clock: Clock, worker: str, *, ttl_s: float, most_bytes: int) -> None:
+    def __init__(
+        self, valkey: Valkey, link: Link | None, clock: Clock, worker: str, *, ttl_s: float, most_bytes: int
+    ) -> None:
         self._valkey = valkey
+        self._link = link
         self._clock = clock
         self._worker = worker
         self._ttl_ms = int(ttl_s * 1000)
@@ -97,12 +103,12 @@ class Snapshots:
         """Writes what waits. Raises RedisError or OSError; then what was not written still waits."""
         while self._turns:
             some = list(self._turns.items())[:_AT_ONCE]
-            async with self._valkey.pipeline(transaction=False) as pipe:
-                for (tenant, model, session), turn in some:
-                    self._put(pipe, keys.session(tenant, session), model, turn)
-                    # Packing long contexts takes milliseconds: what streams goes on in between.
-                    await asyncio.sleep(0)
-                await pipe.execute()
+            commands: list[tuple[Argument, ...]] = []
+            for (tenant, model, session), turn in some:
+                commands += self._put(keys.session(tenant, session), model, turn)
+                # Packing long contexts takes milliseconds: what streams goes on in between.
+                await asyncio.sleep(0)
+            await ask(self._valkey, self._link, commands)
             for name, turn in some:
                 if self._turns.get(name) is turn:
                     self._drop(name)
@@ -122,7 +128,7 @@ class Snapshots:
         if turn is not None:
             self._bytes -= turn.bytes
 
-    def _put(self, pipe: Any, key: str, model: str, turn: _Turn) -> None:
+    def _put(self, key: str, model: str, turn: _Turn) -> list[tuple[Argument, ...]]:
         request, transcript, usage = turn.request, turn.transcript, turn.usage
         whole = not transcript.base and request.sampling.n <= 1
         context = conversation(request, said(transcript.events) if whole else "")
@@ -136,15 +142,19 @@ class Snapshots:
             context_bytes=len(context),
             sampling=_sampling(request),
         )
-        fields: dict[str, bytes] = {SNAPSHOT + model: snapshot.encode()}
+        fields: tuple[Argument, ...] = (SNAPSHOT + model, snapshot.encode())
+        forget: list[tuple[Argument, ...]] = []
         if packed is None:
-            pipe.hdel(key, CONTEXT + model)
+            forget = [("HDEL", key, CONTEXT + model)]
         else:
-            fields[CONTEXT + model] = packed
-        pipe.hset(key, mapping=fields)
-        # The routers' part may have to live longer.
-        pipe.pexpire(key, self._ttl_ms, nx=True)
-        pipe.pexpire(key, self._ttl_ms, gt=True)
+            fields = (*fields, CONTEXT + model, packed)
+        return [
+            *forget,
+            ("HSET", key, *fields),
+            # The routers' part may have to live longer.
+            ("PEXPIRE", key, self._ttl_ms, "NX"),
+            ("PEXPIRE", key, self._ttl_ms, "GT"),
+        ]
 
     def _now_ms(self) -> int:
         return int(self._clock.unix() * 1000)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamway.errors import SlowConsumer, StreamwayError
+from streamway.runtime.spacing import Spacing
 from streamway.v1 import common_pb2, router_pb2
 
 _MOST_EVENTS: Final = 500
@@ -20,11 +21,13 @@ class Outbox:
     """Filled without waiting, emptied in batches by one reader.
 
     When more than `limit_bytes` wait, all of it is dropped, `overflowed` is called at once, and the reader gets SlowConsumer
-    when it asks again: as long as its last batch cannot be sent, it does not.
+    when it asks again: as long as its last batch cannot be sent, it does not. Batches go out at least as far apart as `gather_s`
+    says (see `streamway.runtime.spacing`).
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, gather_s: float = 0.0) -> None:
         self._limit_bytes = limit_bytes
+        self._spacing = Spacing(gather_s)
         self.overflowed: Callable[[], None] = _nothing
         self._events: deque[tuple[common_pb2.Event, int]] = deque()
         self._bytes = 0
@@ -76,6 +79,8 @@ class Outbox:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(idle_s):
                     await self._wake.wait()
+        if self._events or self._answers:
+            await self._spacing.turn()
         batch: list[common_pb2.Event] = []
         taken = 0
         while self._events and len(batch) < _MOST_EVENTS and taken < _MOST_BYTES:

@@ -41,6 +41,7 @@ class RelayServicer(inference_pb2_grpc.InferenceServiceServicer):
         name: str,
         *,
         outbox_limit_bytes: int,
+        gather_s: float,
         heartbeat_s: float,
         most_subscriptions: int,
     ) -> None:
@@ -50,6 +51,7 @@ class RelayServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._scope = scope
         self._name = name
         self._outbox_limit_bytes = outbox_limit_bytes
+        self._gather_s = gather_s
         self._heartbeat_s = heartbeat_s
         self._most_subscriptions = most_subscriptions
 
@@ -60,7 +62,7 @@ class RelayServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> AsyncIterator[inference_pb2.AttachResponse]:
         """As a worker's; see the proto."""
         identity = caller()
-        outbox = Outbox(self._outbox_limit_bytes)
+        outbox = Outbox(self._outbox_limit_bytes, self._gather_s)
         tenant = None if identity.mesh else identity.tenant
         stream = RelayStream(self._locator, self._ports, self._scope, outbox, tenant, self._most_subscriptions)
         listener = self._scope.spawn(_listen(stream, request_iterator), "relay-listen")

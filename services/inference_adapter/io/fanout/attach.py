@@ -13,6 +13,7 @@ from services.inference_adapter.io.worker import Worker
 from streamway.errors import InvalidArgument, TooManyGenerations, Unauthenticated
 from streamway.runtime.clock import Clock
 from streamway.runtime.ids import is_generation_id
+from streamway.runtime.spacing import Spacing
 from streamway.runtime.tasks import TaskScope
 from streamway.v1 import inference_pb2
 
@@ -21,11 +22,13 @@ MOST_COMMANDS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class AttachLimits:
-    """Bounds of one stream. `wait_s`: how long a subscription may wait for a generation that is not here yet."""
+    """Bounds of one stream. `wait_s`: how long a subscription may wait for a generation that is not here yet; `gather_s`: how far
+    apart batches are at most because the worker is busy."""
 
     buffer_bytes: int
     subscriptions: int
     wait_s: float
+    gather_s: float = 0.0
 
 
 class AttachStream:
@@ -47,12 +50,13 @@ class AttachStream:
     async def run(self, commands: AsyncIterator[inference_pb2.AttachRequest]) -> AsyncIterator[bytes]:
         """The batches, each an AttachResponse as it is sent. Ends when the commands have ended and every subscription too.
         Raises StreamwayError."""
-        outbox = self._outbox
+        outbox, spacing = self._outbox, Spacing(self._limits.gather_s)
         self._directory.opened(outbox)
         try:
             async with TaskScope("attach") as scope:
                 scope.spawn(self._read(commands), "commands")
                 while await outbox.wait():
+                    await spacing.turn()
                     yield outbox.batch()
         finally:
             self._directory.closed(outbox)

@@ -22,7 +22,7 @@ def asked(
 
 def snapshots() -> Snapshots:
     # Nothing listens there.
-    return Snapshots(Redis(port=1), SystemClock(), "w", ttl_s=60, most_bytes=1000)
+    return Snapshots(Redis(port=1), None, SystemClock(), "w", ttl_s=60, most_bytes=1000)
 
 
 def note(to: Snapshots, request: common_pb2.GenerationRequest) -> None:
