@@ -115,6 +115,7 @@ class LinkSession(asyncio.Protocol):
         """The first of a tick."""
         if not self._waiting:
             self.heard = self._loop.time()
+            self._link.stir()
         self._loop.call_soon(self.flush)
 
     def abort(self) -> None:
@@ -163,6 +164,8 @@ class Link:
         self._reply_timeout_s = reply_timeout_s
         self._session: LinkSession | None = None
         self._arrived = asyncio.Event()
+        # Something is owed, or there is no connection: `_watch` has something to watch.
+        self._stirred = asyncio.Event()
         self._listeners: list[LinkListener] = []
         self._ended = False
         # At the last look: when the connection was heard, and how long it had been silent.
@@ -225,10 +228,15 @@ class Link:
             return
         self._session = None
         self._arrived.clear()
+        self.stir()
         for listener in self._listeners:
             listener.lost()
         if not self._ended:
             _log.warning("link_lost")
+
+    def stir(self) -> None:
+        """Something is owed that was not before."""
+        self._stirred.set()
 
     async def _connect(self) -> LinkSession | None:
         """None when the store can't be reached or is not ready."""
@@ -269,9 +277,13 @@ class Link:
         return context
 
     async def _watch(self) -> None:
-        """Tells of silence."""
+        """Tells of silence. It sleeps while nothing is owed: looks of every process were a third of what an idle mesh did."""
         loop = asyncio.get_running_loop()
         while True:
+            if self._session is not None and not self._session.owed:
+                self._looked = (0.0, 0.0)
+                self._stirred.clear()
+                await self._stirred.wait()
             slept = loop.time()
             await asyncio.sleep(self._silence_s)
             # A loop that was busy has not listened: that is not the store's silence.
