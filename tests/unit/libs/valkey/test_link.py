@@ -46,3 +46,28 @@ async def test_while_the_loop_is_busy_nobody_is_silent(link: Link) -> None:
     assert link.quiet_s < 0.3
     assert await answer == b"PONG"
     assert link.quiet_s == 0
+
+
+async def test_silence_is_told_again_after_a_quiet_time(link: Link) -> None:
+    told: list[float] = []
+
+    class Listener:
+        def connected(self, session: object) -> None: ...
+
+        def lost(self) -> None: ...
+
+        def silent(self) -> None:
+            told.append(time.monotonic())
+
+    link.listen(Listener())
+    session = await link.session()
+    for _ in range(2):
+        # Nothing is owed, so nobody looks.
+        await asyncio.sleep(0.2)
+        assert not told
+        await session.call("CLIENT", "PAUSE", 700, "ALL")
+        assert await session.call("PING") == b"PONG"
+        assert told
+        told.clear()
+        await session.call("PING")
+        told.clear()
