@@ -17,7 +17,7 @@ from playwright.async_api import Browser
 from streamway.auth import hash_key
 from tests.support.browser import started_browser
 from tests.support.clients import RawRequest
-from tests.support.mesh import EngineServer, MeshProcesses
+from tests.support.mesh import ENDS_SOON, EngineServer, MeshProcesses
 
 # How long the shared engine mesh lets a generation run on for a reader that may come back.
 GRACE_S = 1.0
@@ -60,7 +60,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
     folder = tmp_path_factory.mktemp("mesh")
     config = folder / "streamway.yaml"
     config.write_text(json.dumps({"models": {"prices": {"simulated": PRICE}}}), encoding="utf-8")
-    environment = {"STREAMWAY_CONFIG": str(config)}
+    environment = {**ENDS_SOON, "STREAMWAY_CONFIG": str(config)}
     processes = MeshProcesses(folder, arguments=("--workers", "2", "--edges", "2"), environment=environment)
     yield processes
     processes.close()
@@ -81,6 +81,7 @@ def engine_mesh(engine: EngineServer, tmp_path_factory: pytest.TempPathFactory) 
         tmp_path_factory.mktemp("engine-mesh"),
         engine=engine.url,
         environment={
+            **ENDS_SOON,
             "STREAMWAY_ADAPTER_SLOTS": "4",
             "STREAMWAY_ADAPTER_PASS_STREAMWAY_FIELDS": "true",
             "STREAMWAY_ADAPTER_RESUME_GRACE_S": str(GRACE_S),
@@ -98,6 +99,7 @@ def cache_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess
     rows = [{"hash": hash_key(key_of(tenant)), "tenant": tenant} for tenant in CACHE_TENANTS]
     keys.write_text(json.dumps({"keys": rows}), encoding="utf-8")
     environment = {
+        **ENDS_SOON,
         "STREAMWAY_API_KEYS_FILE": str(keys),
         "STREAMWAY_MESH_TOKEN": CACHE_MESH_TOKEN,
         "STREAMWAY_ROUTER_FEEDBACK_PER_MINUTE": str(MOST_FEEDBACK),

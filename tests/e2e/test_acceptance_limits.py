@@ -16,7 +16,7 @@ import websockets
 from benchmarks.accounting import cpu_seconds, memory_bytes
 from streamway.v1 import common_pb2, inference_pb2, inference_pb2_grpc, router_pb2, router_pb2_grpc
 from tests.support.clients import RawRequest, chat_body, frames, text_of
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 
 PATH = "/v1/chat/completions"
 
@@ -26,6 +26,7 @@ def large_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess
     """Its engine has room for millions of tokens, and prefill is made fast, since its time is not the question. Whoever does not
     read is soon given up."""
     environment = {
+        **ENDS_SOON,
         "STREAMWAY_ADAPTER_RESUME_GRACE_S": "3",
         "STREAMWAY_EDGE_SLOW_CLIENT_S": "3",
         "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": "200",
@@ -43,30 +44,40 @@ def large_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcess
 async def test_c1_heartbeats_bridge_a_long_silence(tmp_path: Path) -> None:
     """Scaled: every answer begins after 5 s, heartbeats each second; no gap reaches twice the heartbeat."""
     environment = {
+        **ENDS_SOON,
         "STREAMWAY_EDGE_HEARTBEAT_S": "1",
         "STREAMWAY_ADAPTER_SIMULATION__FAULTS__FIRST_TOKEN_DELAY_S": "5",
     }
     mesh = MeshProcesses(tmp_path, environment=environment)
     try:
-        request = await RawRequest.post(mesh.edge_url + PATH, chat_body("c1", max_tokens=3, stream=True))
-        assert await request.head() == 200
-        last, widest, comments = time.monotonic(), 0.0, 0
-        async for chunk in request.chunks():
-            widest = max(widest, time.monotonic() - last)
-            last = time.monotonic()
-            comments += chunk.startswith(b":")
-            if b"[DONE]" in chunk:
-                break
-        assert widest < 2.0
-        assert comments >= 3
-        async with frames(mesh.websocket_url) as client:
-            await client.open("x", "c1 websocket", params={"max_tokens": 3})
-            beats = 0
-            while (frame := await client.receive(2.5))["type"] != "finished":
-                beats += frame["type"] == "heartbeat"
-            assert beats >= 3
+        async with asyncio.TaskGroup() as group:
+            group.create_task(comments_bridge_it(mesh))
+            group.create_task(frames_bridge_it(mesh))
     finally:
         mesh.close()
+
+
+async def comments_bridge_it(mesh: MeshProcesses) -> None:
+    request = await RawRequest.post(mesh.edge_url + PATH, chat_body("c1", max_tokens=3, stream=True))
+    assert await request.head() == 200
+    last, widest, comments = time.monotonic(), 0.0, 0
+    async for chunk in request.chunks():
+        widest = max(widest, time.monotonic() - last)
+        last = time.monotonic()
+        comments += chunk.startswith(b":")
+        if b"[DONE]" in chunk:
+            break
+    assert widest < 2.0
+    assert comments >= 3
+
+
+async def frames_bridge_it(mesh: MeshProcesses) -> None:
+    async with frames(mesh.websocket_url) as client:
+        await client.open("x", "c1 websocket", params={"max_tokens": 3})
+        beats = 0
+        while (frame := await client.receive(2.5))["type"] != "finished":
+            beats += frame["type"] == "heartbeat"
+        assert beats >= 3
 
 
 @pytest.mark.parametrize("sockets", [500])

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from tests.support.clients import chat_body
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 
 WORKERS, SLOTS, RATE, TOKENS = 2, 4, 20, 20
 # The engines make a fixed number of tokens a second in each slot, so that what they can do does not depend on the machine.
@@ -81,6 +81,7 @@ class Overloaded:
 @pytest.mark.timeout(240)
 async def test_d4_at_three_times_capacity_goodput_stays_and_the_rest_is_told_when_to_come_back(tmp_path: Path) -> None:
     environment = {
+        **ENDS_SOON,
         "STREAMWAY_ADAPTER_SIMULATION": json.dumps({"slots": SLOTS, "tokens_per_s": RATE}),
         "STREAMWAY_ADAPTER_SLOTS": str(SLOTS),
     }

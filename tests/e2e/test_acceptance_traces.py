@@ -15,7 +15,7 @@ from streamway.telemetry.context import begin
 from streamway.telemetry.engine_calls import span_of_call
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 from tests.support.clients import Frames, frames, text_of
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 from tests.support.otlp_receiver import Receiver, Span
 
 pytestmark = pytest.mark.timeout(180)
@@ -34,7 +34,7 @@ def traced(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Two workers and two edges, and every trace recorded. A cache that is slow once, on a busy machine, has answered too."""
     folder = tmp_path_factory.mktemp("traced")
     arguments = ("--workers", "2", "--edges", "2")
-    environment = {**receiver.environment, "STREAMWAY_ROUTER_CACHE_BUDGET_MS": "1000"}
+    environment = {**ENDS_SOON, **receiver.environment, "STREAMWAY_ROUTER_CACHE_BUDGET_MS": "1000"}
     mesh = MeshProcesses(folder, arguments=arguments, environment=environment, start_s=240)
     yield mesh
     mesh.close()

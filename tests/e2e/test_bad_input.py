@@ -18,7 +18,7 @@ from streamway.errors import StreamwayError, from_rpc_error
 from streamway.runtime.ids import new_generation_id
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 from tests.support.clients import Frames, assert_positions_tile, chat_body, frames, text_of
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 
 pytestmark = pytest.mark.timeout(120)
 _SSE = {"Accept": "text/event-stream"}
@@ -38,6 +38,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
     processes = MeshProcesses(
         folder / "mesh",
         environment={
+            **ENDS_SOON,
             "STREAMWAY_TENANTS_FILE": str(tenants),
             "STREAMWAY_ADAPTER_SIMULATION": json.dumps({"tokens_per_s": 60}),
         },

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.support.clients import Frames, frames, text_of
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 
 pytestmark = pytest.mark.timeout(180)
 SYSTEM = {"role": "system", "content": "You answer in one sentence. " * 30}
@@ -23,7 +23,7 @@ SYSTEM = {"role": "system", "content": "You answer in one sentence. " * 30}
 @pytest.fixture(scope="module")
 def two_routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
     """A mesh whose routers may die."""
-    processes = MeshProcesses(tmp_path_factory.mktemp("contexts"), arguments=("--routers", "2"))
+    processes = MeshProcesses(tmp_path_factory.mktemp("contexts"), arguments=("--routers", "2"), environment=ENDS_SOON)
     yield processes
     processes.close()
 

@@ -11,11 +11,11 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.support.adapter_world import eventually
 from tests.support.browser import browser_page, in_browser
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 
 _MS = 60_000
 # A generation lasts long enough to be watched.
-_ENVIRONMENT = {"STREAMWAY_ADAPTER_SIMULATION": json.dumps({"tokens_per_s": 20, "slots": 8})}
+_ENVIRONMENT = {**ENDS_SOON, "STREAMWAY_ADAPTER_SIMULATION": json.dumps({"tokens_per_s": 20, "slots": 8})}
 
 
 async def _fits(page: Page, width: int) -> None:

@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.support.clients import assert_positions_tile, frames, text_of
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def real_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesse
     processes = MeshProcesses(
         tmp_path_factory.mktemp("real"),
         engine="llamacpp",
-        environment={"STREAMWAY_ADAPTER_SLOTS": "2"},
+        environment={**ENDS_SOON, "STREAMWAY_ADAPTER_SLOTS": "2"},
         start_s=120,
     )
     yield processes

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from streamway.auth import hash_key
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 
 RATE = 40
 END = ("response.completed", "response.incomplete", "response.failed")
@@ -28,6 +28,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshProcesses]:
         folder / "mesh",
         arguments=("--workers", "2", "--edges", "2"),
         environment={
+            **ENDS_SOON,
             "STREAMWAY_ADAPTER_SIMULATION": json.dumps({"tokens_per_s": RATE}),
             "STREAMWAY_API_KEYS_FILE": str(keys),
         },

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients import frames, text_of
-from tests.support.mesh import MeshProcesses
+from tests.support.mesh import ENDS_SOON, MeshProcesses
 from tests.support.valkey_server import ValkeyServer
 
 
@@ -25,7 +25,7 @@ def lonely_mesh(store: ValkeyServer, tmp_path: Path) -> Iterator[MeshProcesses]:
     processes = MeshProcesses(
         tmp_path / "mesh",
         arguments=("--valkey", store.url),
-        environment={"STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": "100"},
+        environment={**ENDS_SOON, "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": "100"},
     )
     yield processes
     processes.close()

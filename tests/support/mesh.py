@@ -18,6 +18,9 @@ import aiohttp
 from tests.support.commands import PROGRAM, Forked, Forks
 from tests.support.ports import free_port
 
+# For meshes none of whose processes is stopped in order while somebody is served: nobody has to notice that they stop.
+ENDS_SOON = {"STREAMWAY_EDGE_DRAIN_SERVE_S": "0", "STREAMWAY_ADAPTER_DRAIN_NOTICE_S": "0"}
+
 
 class MeshProcesses:
     """Starts `streamway up` and knows where its processes are. `close` drains it."""
