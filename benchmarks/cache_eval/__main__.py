@@ -40,6 +40,9 @@ class Evaluation:
         self._encoded = Encoded(load_encoder(arguments.encoder), arguments.encoder, _BUILD)
         self._peers = None if arguments.no_peers else Peers(_BUILD / "others", arguments.peers_most_s)
         self._orders = arguments.orders
+        self._policies: list[str] = [
+            each.name for each in POLICIES if not arguments.policies or each.name in arguments.policies
+        ]
         self._plan: list[Callable[[], None]] = []
         self._requests = 0
         self._progress: Progress | None = None
@@ -81,12 +84,12 @@ class Evaluation:
     def stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]], skip: int = 0) -> None:
         """Tables and pictures of a stream in one or several orders, without the first `skip` requests."""
         place = self._asked_of_peers.add_stream(orders[0])
-        self._requests += len(POLICIES) * sum(map(len, orders))
+        self._requests += len(self._policies) * sum(map(len, orders))
         self._plan.append(lambda: self._stream(name, said, orders, skip, place))
 
     def _stream(self, name: str, said: str, orders: Sequence[Sequence[Asked]], skip: int, place: int) -> None:
         assert self._progress is not None
-        runs = run_all(orders, self._encoded.of, skip, done=self._progress.done)
+        runs = run_all(orders, self._encoded.of, skip, self._policies, self._progress.done)
         runs |= {peer: [run.after(skip)] for peer, run in self._asked_of_peers.stream_of(place).items()}
         print(f"## {name}: {said}; {len(orders)} orders (others: the first)\n")
         lengths = sorted(len(each.text) for each in orders[0][skip:])
@@ -139,7 +142,9 @@ class Evaluation:
         self._plan.append(lambda: report_conversations(source.name, source.conversations, self._encoded))
         if source.stream:
             self.stream(f"{source.name} random", f"{len(source.stream)} requests", self.orders(source.stream))
-            self.stream(f"{source.name} in time", f"{len(source.stream)} requests, as they came", [source.stream])
+            # One order; what is compared is drawn anew each time.
+            said = f"{len(source.stream)} requests, as they came"
+            self.stream(f"{source.name} in time", said, [source.stream] * self._orders)
 
     def made(self, language: str) -> None:
         """What is made by rule."""
@@ -204,6 +209,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder with data sets beside those that come with the command")
     parser.add_argument("--encoder", default="benchmarks.cache_eval.encoder:Multilingual", help="module:factory")
     parser.add_argument("--orders", type=int, default=3, help="random orders of a stream")
+    parser.add_argument("--policies", nargs="+", choices=[each.name for each in POLICIES], help="of them, in streams")
     parser.add_argument("--no-peers", action="store_true", help="without GPTCache and RedisVL")
     parser.add_argument("--peers-most-s", type=float, default=900, help="seconds that they may take together")
     parser.add_argument("--plots", type=Path, help="folder for pictures")

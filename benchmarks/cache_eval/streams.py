@@ -184,6 +184,8 @@ class _Simulation:
         ][:MOST_CANDIDATES]
 
     def _store(self, at: int) -> None:
+        if self._standing is not None:
+            self._standing.used(str(at))
         self._rows[len(self._entries)] = self._vectors[at]
         self._entries.append(at)
         text = self._asked[at].text

@@ -126,6 +126,11 @@ def _likeness(likeness: Likeness) -> Iterator[Metric]:
     compared.add_metric(["same"], total.compared - total.wrong)
     compared.add_metric(["other"], total.wrong)
     yield compared
+    yield CounterMetricFamily(
+        "streamway_cache_semantic_wrong_served",
+        "Wrong answers that were served, estimated from those that were found in place of being served.",
+        value=total.served_wrong,
+    )
     refused = CounterMetricFamily(
         "streamway_cache_semantic_refused", "Near questions refused, by rule.", labels=["rule"]
     )

@@ -124,8 +124,9 @@ class CacheSettings(ServiceSettings):
         default=0.05,
         ge=0,
         le=1,
-        description="Least share of would-be semantic hits that go to a worker, so that both answers can be compared; three in"
-        " four while the threshold is not found from comparisons yet, then fewer the more were compared.",
+        description="Least share of would-be semantic hits that go to a worker, so that both answers can be compared. Three in"
+        " four at first and while the threshold is not found from comparisons; then as many as keep what may be wrong unseen"
+        " within semantic_wrong_budget.",
     )
     semantic_compare_share: float = Field(
         default=0.3,

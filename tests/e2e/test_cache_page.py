@@ -83,6 +83,7 @@ async def test_h6_the_page_shows_hits_by_level_refusals_with_their_rule_and_the_
     await expect(page.locator("#levels tr").nth(0)).to_contain_text("the same request")
     await expect(page.locator("#levels tr").nth(1).locator("td").nth(1)).to_have_text("1")
     await expect(page.locator("#bound")).to_contain_text("the budget is")
+    await expect(page.locator("#served")).to_contain_text("of would-be answers are compared")
     # Rules compare stems.
     await expect(page.locator("#near tbody tr").first).to_contain_text("antonyms: disabl / enabl")
     await expect(page.locator("#curve-said")).to_contain_text("0.900")

@@ -21,7 +21,9 @@ from typing import Final, Literal
 
 from services.cache.core.labels import SURE, Label
 from services.cache.core.refinement import Refinement
+from services.cache.core.staleness import Staleness
 from services.cache.core.threshold import Threshold
+from services.cache.core.trust import Trust
 from services.cache.core.verifier import Opinion, Pair, row_of
 from services.cache.core.vetoes.chain import Chain, Verdict
 from services.cache.core.vetoes.finding import Finding
@@ -110,10 +112,16 @@ class Policy:
     """Decide and compare, serve nothing."""
     refinement: Refinement | None = None
     """What is known of single entries, beside the threshold."""
+    staleness: Staleness | None = None
+    """What is known of entries that nobody has needed for long; `now` is the number of questions so far."""
+    now: int = 0
+    trust: Trust | None = None
+    """How far single entries may be served without a comparison."""
 
     def shift(self, entry: str) -> float:
         """What an entry's similarities count for more, or less."""
-        return self.refinement.shift(entry) if self.refinement is not None else 0.0
+        own = self.refinement.shift(entry) if self.refinement is not None else 0.0
+        return own + (self.staleness.shift(entry, self.now) if self.staleness is not None else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,7 @@ class Comparison:
 
     `pair` is there when the rules doubted it, `probability` when the verifier said something of it; `beside` when it is
     the second one of its request. `lesson`: it was not drawn with `share`, and only the verifier learns from it. `shift` is what
-    the entry's similarity counted for more.
+    the entry's similarity counted for more. `audit`: it would have been served.
     """
 
     entry: str
@@ -145,6 +153,7 @@ class Comparison:
     beside: bool = False
     lesson: bool = False
     shift: float = 0.0
+    audit: bool = False
 
     def label(self, right: bool) -> Label:
         """What the comparison says. A doubted pair that no verifier was asked about has yet to get its probability."""
@@ -164,6 +173,8 @@ class Decision:
     similarity: float = 0.0
     pair: Pair | None = None
     compare: tuple[Comparison, ...] = ()
+    share: float = 0.0
+    """The probability with which a would-be hit is compared in place of being served."""
     shadow: bool = False
     """It would have been `SERVE` or `AUDIT`, had the policy not been one that serves nothing."""
 
@@ -243,15 +254,20 @@ def _opined(opinion: Opinion | None, sure: float) -> tuple[Reason, float | None]
 
 def _hit(found: Judged, pair: Pair, asked: Asked, policy: Policy, judged: tuple[Judged, ...]) -> Decision:
     share = max(policy.compare_share if policy.shadow else policy.audit_share, policy.threshold.audit)
+    if policy.trust is not None and policy.trust.is_due(found.entry):
+        share = 1.0
     drawn = asked.draw < share
     learn = pair if pair.doubts else None
     shift = policy.shift(found.entry)
-    compare = (
-        (Comparison(found.entry, found.similarity, share, learn, found.probability, shift=shift),) if drawn else ()
+    comparison = Comparison(
+        *(found.entry, found.similarity, share, learn, found.probability), shift=shift, audit=not policy.shadow
     )
+    compare = (comparison,) if drawn else ()
     outcome = Outcome.MISS if policy.shadow else Outcome.AUDIT if drawn else Outcome.SERVE
     return Decision(
-        outcome, found.reason, policy.threshold, judged, found.entry, found.similarity, None, compare, policy.shadow
+        *(outcome, found.reason, policy.threshold, judged, found.entry, found.similarity, None, compare),
+        share=share,
+        shadow=policy.shadow,
     )
 
 

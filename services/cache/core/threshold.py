@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final, Literal
 
+from services.cache.core.allowance import Allowance
 from services.cache.core.labels import SURE, Label
 
 # Where nothing is configured. The bundled multilingual encoder gives unrelated questions up to 0.89.
@@ -67,8 +68,6 @@ class Budget:
     """Of the bound, one-sided."""
     starting_audit: float = 0.75
     """Share of would-be hits that are compared until the bound is known: what is served meanwhile is served on trust."""
-    enough: float = 150.0
-    """The share of would-be hits that are compared falls with the requests from these on, as one over their number."""
 
 
 class PooledThreshold:
@@ -79,6 +78,9 @@ class PooledThreshold:
     bound is within the budget, seen from the top. It rises at once, with the label that says so, and falls by one step a
     search: a value that looks good for once is audited before the next one is tried.
 
+    All that is for questions that come as those before them did. How many of the would-be hits are compared follows from the
+    `allowance`, whose account holds however they come.
+
     Until the bound of the start is known, most would-be hits are compared in place of being served, and the first one that
     was wrong takes all that is not more similar out of service.
     """
@@ -88,16 +90,18 @@ class PooledThreshold:
         self._sure = sure
         self._labels: deque[Label] = deque(maxlen=self._budget.window)
         self._requests = 0
+        self.allowance = Allowance(self._budget.wrong)
         self._threshold = self._starting(max(self._budget.start, self._budget.floor))
 
     @property
     def threshold(self) -> Threshold:
         """What is in force."""
-        return self._threshold
+        return replace(self._threshold, audit=max(self._threshold.audit, self.allowance.audit))
 
     def request(self) -> None:
         """Counts a request that reached the semantic level."""
         self._requests += 1
+        self.allowance.request()
         if self._requests % self._budget.every == 0:
             self._threshold = self._find()
 
@@ -116,7 +120,7 @@ class PooledThreshold:
         self._labels.clear()
         self._labels.extend(labels)
         self._requests = requests
-        audit = self._budget.starting_audit if source == "starting" else self._audit_share()
+        audit = 0.0 if source == "controlled" else self._budget.starting_audit
         self._threshold = Threshold(value, source, bound, len(self._labels), audit)
 
     def add(self, label: Label) -> None:
@@ -166,7 +170,7 @@ class PooledThreshold:
                 break
             value, bound = threshold, upper
         if value != CLOSED:
-            return Threshold(value, "controlled", bound, count, self._audit_share())
+            return Threshold(value, "controlled", bound, count)
         # The bound says nothing yet, or nothing good.
         for threshold, risk, _ in curve:
             if risk > 0 or threshold < start:
@@ -178,10 +182,6 @@ class PooledThreshold:
         """Nothing is known to be good: what was never wrong is tried, and mostly compared."""
         source: Source = "closed" if value == CLOSED else "starting"
         return Threshold(value, source, None, len(self._labels), self._budget.starting_audit)
-
-    def _audit_share(self) -> float:
-        """Falls as comparisons come together."""
-        return min(self._budget.starting_audit, self._budget.enough / max(self._requests, 1))
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ def explained(decision: Decision, partitions: Partitions) -> cache_pb2.ExplainRe
         reason=decision.reason,
         threshold=_finite(decision.threshold.value),
         threshold_source=decision.threshold.source,
+        audit_share=decision.share,
     )
     for judged in decision.judged:
         candidate = response.candidates.add(
@@ -55,6 +56,9 @@ def stats_of(standing: Standing) -> cache_pb2.SemanticStats:
         compared=ledger.compared,
         wrong=ledger.wrong,
         refused=ledger.refused,
+        audit_share=max(standing.policy.audit_share, threshold.audit),
+        wrong_served=ledger.served_wrong,
+        allowance=standing.pooled.allowance.balance if standing.keeps_budget else 0.0,
     )
 
 

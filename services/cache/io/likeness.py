@@ -179,7 +179,10 @@ class Likeness:
         context = self._contexts(query, self._standings.of(query.tenant))[0]
         if context != query.context and query.belongs_to_turns(answer):
             context = query.context
-        return await self.remake(Alike(context, query.question, "", b""), entry, alive)
+        made = await self.remake(Alike(context, query.question, "", b""), entry, alive)
+        if made is not None:
+            self._standings.of(query.tenant).used(entry)
+        return made
 
     async def remake(self, alike: Alike, entry: str, alive: Callable[[], bool]) -> Alike | None:
         """The same for an entry whose vector another encoder made, or none."""

@@ -27,6 +27,8 @@ function showLevels(stats) {
 function showSemantic(semantic) {
   const budget = percent(semantic.budget), bound = semantic.wrong_bound;
   $("bound").textContent = bound === undefined ? say("unknown", { budget }) : say("bound", { bound: percent(bound), budget });
+  const { asked, wrong_served: wrong, audit_share: share } = semantic;
+  $("served").textContent = asked ? say("served", { wrong: percent(wrong / asked), asked, share: percent(share, 0) }) : "";
   $("switch").hidden = !["off", "trial"].includes(semantic.state);
   $("switch").textContent = semantic.state === "off" ? say("off", { left: semantic.questions_left }) : say("trial");
   showCurve(semantic);

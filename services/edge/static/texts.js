@@ -295,6 +295,10 @@ export const TEXTS = {
     "根据目前的比对，最多 {bound} 的提问得到错误回答；预算为 {budget}。",
   ],
   "cache.unknown": ["Too few comparisons to say; the budget is {budget}.", "比对太少，尚无法判断；预算为 {budget}。"],
+  "cache.served": [
+    "Some {wrong} of {asked} questions were answered wrongly, by what was found in place of being served; {share} of would-be answers are compared.",
+    "按抽查估计，{asked} 个提问中约有 {wrong} 得到错误回答；将要提供的回答中有 {share} 先行比对。",
+  ],
   "cache.off": [
     "Answers to other words are off: they cost more than they saved. They are tried again after {left} questions.",
     "“不同说法”一层已关闭：花费超过节省。再过 {left} 个提问后重试。",

@@ -14,7 +14,9 @@ import numpy as np
 from services.cache.core.features import BUCKETS, NAMES
 from services.cache.core.labels import Label, Row
 from services.cache.core.records import Damaged, sealed, unsealed
+from services.cache.core.refinement import Curve, Seen
 from services.cache.core.semantic.standing import Standing
+from services.cache.core.staleness import BORDERS, OF_A_CLASS
 from services.cache.core.threshold import Source
 from services.cache.core.verifier import FeatureVerifier
 
@@ -41,6 +43,13 @@ class _Saved(msgspec.Struct, array_like=True):
     verifier: tuple[list[float], list[float], list[float]] | None
     counts: tuple[int, int, int, int, int]
     refused: dict[str, int]
+    # What follows was not there in earlier versions.
+    balance: float | None = None
+    served_wrong: float = 0.0
+    trust: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    stale: list[list[tuple[float, bool]]] = msgspec.field(default_factory=list)
+    curve: tuple[float, float] | None = None
+    used: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -51,6 +60,7 @@ def pack_standing(standing: Standing, encoder: str) -> bytes:
     """For `adopt_standing`. About 100 bytes for each label that the rules doubted, 30 for others."""
     pooled, ledger = standing.pooled, standing.ledger
     floors, denied = standing.wrong_hits.records()
+    stale, curve, used = standing.staleness.kept(pooled.requests)
     return sealed(
         _pack(
             _Saved(
@@ -65,6 +75,12 @@ def pack_standing(standing: Standing, encoder: str) -> bytes:
                 verifier=standing.verifier.learned(),
                 counts=(ledger.asked, ledger.hits, ledger.audits, ledger.compared, ledger.wrong),
                 refused=dict(ledger.refused),
+                balance=pooled.allowance.balance,
+                served_wrong=ledger.served_wrong,
+                trust=standing.trust.kept(),
+                stale=[[(each.similarity, each.right) for each in seen] for seen in stale],
+                curve=curve,
+                used=used,
             )
         )
     )
@@ -75,6 +91,12 @@ def adopt_standing(standing: Standing, value: bytes, encoder: str) -> None:
     try:
         saved = _saved.decode(unsealed(value))
         labels = [_unpacked(label) for label in saved.labels]
+        stale = _classes(saved.stale)
+        curve = None if saved.curve is None else Curve(*saved.curve)
+        if curve is not None and not (math.isfinite(curve.t) and 0 < curve.g < math.inf):
+            raise ValueError("a curve that cannot be")
+        if not math.isfinite(saved.balance or 0.0) or not math.isfinite(saved.served_wrong):
+            raise ValueError("a balance that is no number")
         verifier = FeatureVerifier()
         if saved.verifier is not None:
             verifier.restore(*saved.verifier)
@@ -83,6 +105,7 @@ def adopt_standing(standing: Standing, value: bytes, encoder: str) -> None:
     ledger = standing.ledger
     if saved.counts[0] > ledger.asked:
         ledger.asked, ledger.hits, ledger.audits, ledger.compared, ledger.wrong = saved.counts
+        ledger.served_wrong = saved.served_wrong
         ledger.refused.clear()
         ledger.refused.update(saved.refused)
     if saved.encoder != encoder:
@@ -90,7 +113,20 @@ def adopt_standing(standing: Standing, value: bytes, encoder: str) -> None:
         return
     standing.wrong_hits.restore(saved.floors, saved.denied)
     standing.pooled.restore(saved.value, saved.source, saved.bound, saved.requests, labels)
+    if saved.balance is not None:
+        standing.pooled.allowance.restore(saved.balance)
+    standing.trust.restore(saved.trust)
+    standing.staleness.restore(stale, curve, saved.used)
     standing.verifier = verifier
+
+
+def _classes(saved: list[list[tuple[float, bool]]]) -> list[list[Seen]]:
+    """Of another number of classes nothing is known."""
+    if len(saved) != len(BORDERS) + 1:
+        return [[] for _ in range(len(BORDERS) + 1)]
+    if not all(math.isfinite(similarity) for seen in saved for similarity, _ in seen):
+        raise ValueError("a comparison that cannot be")
+    return [[Seen(*each) for each in seen[-OF_A_CLASS:]] for seen in saved]
 
 
 def _packed(label: Label) -> _Label:

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from services.cache.core.allowance import stands_for
 from services.cache.core.decide import Comparison, Decision, Outcome, Policy
 from services.cache.core.labels import Label
 from services.cache.core.refinement import Refinement, Seen
 from services.cache.core.semantic.options import SemanticOptions
+from services.cache.core.staleness import Staleness
 from services.cache.core.threshold import START, START_MULTILINGUAL, Budget, PooledThreshold, Threshold, static
+from services.cache.core.trust import Trust
 from services.cache.core.verifier import FeatureVerifier
 from services.cache.core.vetoes.chain import Chain
 from services.cache.core.wrong_hits import Consequence, WrongHits
@@ -34,6 +37,8 @@ class Ledger:
     audits: int = 0
     compared: int = 0
     wrong: int = 0
+    served_wrong: float = 0.0
+    """Wrong answers that were served, by what was found of those that would have been; see `allowance`."""
     refused: Counter[str] = field(default_factory=Counter)
 
 
@@ -49,6 +54,8 @@ class Standing:
         self._lessons: list[Label] = []
         self.wrong_hits = WrongHits()
         self.refinement = Refinement()
+        self.staleness = Staleness()
+        self.trust = Trust()
         self.verifier = FeatureVerifier()
         self.ledger = Ledger()
         # Something was learned that has not been saved; `urgent`: an answer was wrong.
@@ -71,6 +78,11 @@ class Standing:
         return self._options
 
     @property
+    def keeps_budget(self) -> bool:
+        """The threshold is found from comparisons."""
+        return self._fixed is None
+
+    @property
     def threshold(self) -> Threshold:
         """In force."""
         return self._fixed or self.pooled.threshold
@@ -78,7 +90,7 @@ class Standing:
     @property
     def policy(self) -> Policy:
         """What the next decision goes by."""
-        options = self._options
+        options, learned = self._options, self.keeps_budget
         return Policy(
             self._chain,
             self.threshold,
@@ -87,7 +99,10 @@ class Standing:
             compare_share=options.compare_share,
             lesson_share=1.0 if self._may_learn else 0.0,
             shadow=options.shadow,
-            refinement=self.refinement if options.refine and self._fixed is None else None,
+            refinement=self.refinement if options.refine and learned else None,
+            staleness=self.staleness if learned else None,
+            now=self.pooled.requests,
+            trust=self.trust if learned else None,
         )
 
     @property
@@ -99,11 +114,18 @@ class Standing:
     def decided(self, decision: Decision) -> None:
         """A question has been decided."""
         self.pooled.request()
+        if decision.outcome is Outcome.SERVE and decision.entry is not None:
+            self.used(decision.entry)
+            self.trust.served(decision.entry)
         for ledger in (self.ledger, self._total):
             ledger.asked += 1
             ledger.hits += decision.outcome is Outcome.SERVE
             ledger.audits += decision.outcome is Outcome.AUDIT
             ledger.refused.update(each.findings[0].rule for each in decision.judged if each.reason == "refused")
+
+    def used(self, entry: str) -> None:
+        """An entry was stored, served, or found right."""
+        self.staleness.used(entry, self.pooled.requests)
 
     def compared(self, comparison: Comparison, right: bool) -> None:
         """The fresh answer was compared with an entry's."""
@@ -116,12 +138,26 @@ class Standing:
             self._unlearned += 1
             if label.probability is None:
                 label.probability = self.verifier.estimate_of(label.row)
+        seen = Seen(comparison.similarity, right)
         if comparison.lesson:
             self._lessons.append(label)
         else:
+            if comparison.audit and not right:
+                self._served_wrong(comparison.share)
             self.pooled.add(label)
             if self._options.refine:
-                self.refinement.take(comparison.entry, Seen(comparison.similarity, right))
+                self.refinement.take(comparison.entry, seen)
+            if label.is_open():
+                self.staleness.take(comparison.entry, self.pooled.requests, seen)
+        self.trust.compared(comparison.entry, right)
+        if right:
+            self.used(comparison.entry)
+
+    def _served_wrong(self, share: float) -> None:
+        for ledger in (self.ledger, self._total):
+            ledger.served_wrong += stands_for(share)
+        if self._fixed is None:
+            self.pooled.allowance.found_wrong(share)
 
     def wrong(self, entry: str, asked: bytes, stored: bytes, similarity: float) -> Consequence:
         """An entry was the wrong answer: see `WrongHits.report`."""

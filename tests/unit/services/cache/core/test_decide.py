@@ -5,7 +5,9 @@ import pytest
 
 from services.cache.core.decide import Asked, Candidate, Decision, Outcome, Policy, decide
 from services.cache.core.refinement import Curve, Refinement, Seen
+from services.cache.core.staleness import Staleness
 from services.cache.core.threshold import CLOSED, Threshold
+from services.cache.core.trust import Trust
 from services.cache.core.verifier import UNAVAILABLE, UNTRAINED, Opinion
 from services.cache.core.vetoes.chain import Chain
 from services.cache.core.vetoes.text import Text
@@ -259,3 +261,32 @@ def test_what_is_known_of_an_entry_moves_its_threshold_and_the_label_says_what_w
     assert (
         decide([candidate(SAME, 0.895, "good")], ask(least=0.9), policy(0.5, refinement=known)).outcome is Outcome.MISS
     )
+
+
+def test_an_entry_that_is_due_is_compared_for_certain_and_others_as_before():
+    trust = Trust()
+    trust.compared(SAME, right=False)
+    due = decide([candidate(SAME, 0.95)], ask(), policy(trust=trust))
+    assert (due.outcome, due.share, due.compare[0].share, due.compare[0].audit) == (Outcome.AUDIT, 1.0, 1.0, True)
+    other = decide([candidate(SAME, 0.95, "other")], ask(), policy(trust=trust))
+    assert (other.outcome, other.share) == (Outcome.SERVE, 0.05)
+
+
+def test_in_shadow_nothing_counts_as_found_in_place_of_being_served():
+    decision = decide([candidate(SAME, 0.95)], ask(0.0), policy(shadow=True))
+    assert [each.audit for each in decision.compare] == [False]
+
+
+def test_what_nobody_has_needed_for_long_has_to_be_more_alike_where_that_was_learned():
+    staleness = Staleness()
+    for number in range(300):
+        similarity, entry = 0.9 + number % 100 / 1000, "fresh" if number % 2 else "stale"
+        staleness.used("fresh", 1_000)
+        staleness.take(entry, 1_000, Seen(similarity, entry == "fresh" or similarity > 0.98))
+    known = policy(0.95, staleness=staleness, now=1_000)
+    assert known.shift("stale") < 0 < known.shift("fresh")
+    for entry, reason in (("stale", "below_threshold"), ("fresh", "hit")):
+        decision = decide([candidate(SAME, 0.95, entry)], ask(0.0), known)
+        assert decision.judged[0].needed == pytest.approx(0.95 - known.shift(entry))
+        assert decision.reason == reason
+        assert [each.shift for each in decision.compare] == [known.shift(entry)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from services.cache.core.decide import Comparison
 from services.cache.core.semantic.options import SemanticOptions
 from services.cache.core.semantic.standing import Ledger, Standing, Standings
@@ -48,6 +50,32 @@ def test_who_learns_nothing_for_long_is_not_taught_for_ever() -> None:
 def test_there_are_no_lessons_where_nothing_is_to_be_compared() -> None:
     for options in (replace(OPTIONS, threshold=0.92), replace(OPTIONS, compare_share=0.0)):
         assert Standing(options, Ledger()).policy.lesson_share == 0.0
+
+
+def audit(share: float) -> Comparison:
+    return Comparison("e", 0.99, share, None, audit=True)
+
+
+def test_what_was_found_wrong_in_place_of_being_served_is_debited_and_the_entry_is_compared_each_time() -> None:
+    total = Ledger()
+    standing = Standing(OPTIONS, total)
+    balance = standing.pooled.allowance.balance
+    standing.compared(audit(0.8), right=False)
+    assert standing.pooled.allowance.balance == pytest.approx(balance - 0.25)
+    assert standing.ledger.served_wrong == total.served_wrong == pytest.approx(0.25)
+    assert standing.threshold.audit > 0.75
+    assert standing.trust.is_due("e")
+    standing.compared(replace(audit(0.8), audit=False), right=False)
+    assert standing.pooled.allowance.balance == pytest.approx(balance - 0.25)
+
+
+def test_a_threshold_that_keeps_no_budget_has_no_account() -> None:
+    standing = Standing(replace(OPTIONS, threshold=0.9), Ledger())
+    balance = standing.pooled.allowance.balance
+    standing.compared(audit(0.5), right=False)
+    assert standing.pooled.allowance.balance == balance
+    assert standing.ledger.served_wrong == 1
+    assert (standing.policy.trust, standing.policy.staleness) == (None, None)
 
 
 def test_a_static_threshold_is_the_number_or_the_encoders_default() -> None:
