@@ -26,6 +26,7 @@ from benchmarks.cache_eval.figures import Progress, Rate, table
 from benchmarks.cache_eval.pairs import answered, report_pairs
 from benchmarks.cache_eval.peers import Asking, Peers
 from benchmarks.cache_eval.rules import nearest, report_rules
+from benchmarks.cache_eval.shifts import shifted
 from benchmarks.cache_eval.streams import POLICIES, Run, run_all
 
 _BUILD = Path(__file__).parents[2] / ".build" / "cache-eval"
@@ -145,6 +146,8 @@ class Evaluation:
             # One order; what is compared is drawn anew each time.
             said = f"{len(source.stream)} requests, as they came"
             self.stream(f"{source.name} in time", said, [source.stream] * self._orders)
+            for said, orders in shifted(source.stream, self._orders).items():
+                self.stream(f"{source.name} {said}", f"{len(source.stream)} requests", orders)
 
     def made(self, language: str) -> None:
         """What is made by rule."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from benchmarks.cache_eval.data import Asked, LabelledPair, is_reported
 from benchmarks.cache_eval.encoder import Encoded
 from benchmarks.cache_eval.figures import Rate, interval
 from benchmarks.cache_eval.peers import Asking, PeerResult
+from benchmarks.cache_eval.shifts import by_subject, shifted
 from benchmarks.cache_eval.streams import POLICIES, Policy, Run
 from benchmarks.cache_eval.traffic import fixed, of_pairs, questions_of, without_repeats
 
@@ -182,3 +184,17 @@ def test_what_a_cache_was_not_through_with_has_no_row() -> None:
     asking.answers = {"slow": PeerResult("", None, [None]), "other": PeerResult("", [True], [Run(hits=[True])])}
     assert asking.pairs_of(place) == {"other": {"1": True}}
     assert list(asking.stream_of(0)) == ["other"]
+
+
+def test_subjects_come_one_after_the_other_and_nothing_is_lost() -> None:
+    stream = [Asked(f"{category} {number}", category) for number in range(5) for category in "abcdef"]
+    for said, orders in shifted(stream, 2).items():
+        assert len({tuple(order) for order in orders}) == 2, said
+        for order in orders:
+            assert sorted(order, key=str) == sorted(stream, key=str)
+    changes = [sum(a.category != b.category for a, b in pairwise(by_subject(stream, 1, n))) for n in (1, 6)]
+    assert changes[0] == 5 < changes[1]
+    first, second = set(), set()
+    for place, each in enumerate(by_subject(stream, 1, 3)):
+        (first if place < 15 else second).add(each.category)
+    assert not first & second
