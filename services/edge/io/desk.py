@@ -111,7 +111,8 @@ class Desk:
         whether it was accepted: it runs in the background. Raises GoingAway when the process stops, and MemoryPressure when the
         requests that no router has yet fill their part of the memory.
         """
-        if not self.room.admits(request.ByteSize()):
+        size_bytes = request.ByteSize()
+        if not self.room.admits(size_bytes):
             raise MemoryPressure("edge", any_work=True)
         self._check()
         hop = self._begin(request.traceparent, request.generation, name_of(request), of_request(request, surface))
@@ -119,7 +120,7 @@ class Desk:
         generation = self._admit(request.generation, request.tenant, reader, surface, hop)
         generation.follow = follow
         carry(request, self._tenants.tenancy)
-        generation.begin(request, self._clock.unix())
+        generation.begin(request, size_bytes, self._clock.unix())
         self.place_again(generation)
         return generation
 

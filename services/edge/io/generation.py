@@ -86,9 +86,9 @@ class Generation(GenerationFacts):
         self._opened = 0.0
         self._clock_timer: asyncio.TimerHandle | None = None
 
-    def begin(self, request: common_pb2.GenerationRequest, now_unix_s: float) -> None:
+    def begin(self, request: common_pb2.GenerationRequest, size_bytes: int, now_unix_s: float) -> None:
         """It is a new one."""
-        self.placement.request = request
+        self.placement.hold(request, size_bytes)
         self.session = request.session
         self.grace = request.on_disconnect != common_pb2.ON_DISCONNECT_CANCEL
         self._opened = self._desk.loop.time()

@@ -43,9 +43,12 @@ class Placement:
 
     @request.setter
     def request(self, request: common_pb2.GenerationRequest | None) -> None:
-        size = request.ByteSize() if request is not None else 0
-        self._room.held_bytes += size - self.held_bytes
-        self._request, self.held_bytes = request, size
+        self.hold(request, request.ByteSize() if request is not None else 0)
+
+    def hold(self, request: common_pb2.GenerationRequest | None, size_bytes: int) -> None:
+        """Keeps a request of this size. It is told by who knows it, since a large one must be written to be measured."""
+        self._room.held_bytes += size_bytes - self.held_bytes
+        self._request, self.held_bytes = request, size_bytes
 
     @property
     def waiting(self) -> bool:

@@ -17,11 +17,13 @@ from streamway.rpc import mesh_metadata, open_channel, own_call
 from streamway.runtime.pauses import Pauses
 from streamway.runtime.spacing import Spacing
 from streamway.runtime.tasks import TaskScope
+from streamway.runtime.wire import part, repeated
 from streamway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
 _log = structlog.get_logger("edge")
 
 MOST_COMMANDS: Final = 1000
+_CONNECT: Final = "/streamway.v1.RouterService/Connect"
 # A message of many opens stays small beside the message limit; a larger open goes alone.
 _BATCH_BYTES: Final = 1024 * 1024
 _FIRST_PAUSE_S: Final = 0.05
@@ -83,7 +85,11 @@ class RouterLink:
         self._spacing = Spacing(shared.gather_late_ms / 1000)
         self._channel = open_channel(address, shared)
         self.stub: Any = router_pb2_grpc.RouterServiceStub(self._channel)
-        self._outbox: list[router_pb2.ConnectCommand] = []
+        self._stub_connect: Any = self._channel.stream_stream(
+            _CONNECT, request_serializer=None, response_deserializer=router_pb2.ConnectResponse.FromString
+        )
+        # Commands as they are sent: large requests are not copied again and again.
+        self._outbox: list[bytes] = []
         self._wake = asyncio.Event()
         # Questions that wait for their answers.
         self._asked: dict[int, asyncio.Future[router_pb2.GetGenerationResponse]] = {}
@@ -111,14 +117,14 @@ class RouterLink:
         """Starts a generation. Its answer, or the end of the link, comes to `generation`."""
         self._open[generation.id] = generation
         self._unanswered[generation.id] = self._loop.time() + self._answer_s
-        command = router_pb2.Open(request=request, delivery=router_pb2.DELIVERY_LOCATION, failed_leader=failed_leader)
-        self._outbox.append(router_pb2.ConnectCommand(open=command))
+        rest = router_pb2.Open(delivery=router_pb2.DELIVERY_LOCATION, failed_leader=failed_leader).SerializeToString()
+        opened = part(router_pb2.Open.REQUEST_FIELD_NUMBER, request.SerializeToString())
+        self._outbox.append(part(router_pb2.ConnectCommand.OPEN_FIELD_NUMBER, opened, rest))
         self._wake.set()
 
     def cancel(self, generation: str) -> None:
         """Stops a generation that was opened here."""
-        self._outbox.append(router_pb2.ConnectCommand(cancel=router_pb2.Cancel(generation=generation)))
-        self._wake.set()
+        self._say(router_pb2.ConnectCommand(cancel=router_pb2.Cancel(generation=generation)))
 
     async def locate(
         self, request: router_pb2.GetGenerationRequest, within_s: float
@@ -133,8 +139,7 @@ class RouterLink:
         number = self._questions
         answer = self._asked[number] = self._loop.create_future()
         question = router_pb2.Locate(number=number, request=request)
-        self._outbox.append(router_pb2.ConnectCommand(locate=question))
-        self._wake.set()
+        self._say(router_pb2.ConnectCommand(locate=question))
         try:
             async with asyncio.timeout(within_s):
                 found: router_pb2.GetGenerationResponse = await answer
@@ -172,7 +177,7 @@ class RouterLink:
         """Holds one stream until it breaks; says why it did."""
         problem = "the router ended the stream"
         try:
-            async with own_call(self._stub_connect()) as call:
+            async with own_call(self._stub_connect(metadata=self._metadata)) as call:
                 self._outbox.clear()
                 writer = self._scope.spawn(self._write(call), "router-write")
                 try:
@@ -189,8 +194,9 @@ class RouterLink:
             self._drop_all()
         return problem
 
-    def _stub_connect(self) -> Any:
-        return self.stub.Connect(metadata=self._metadata)
+    def _say(self, command: router_pb2.ConnectCommand) -> None:
+        self._outbox.append(command.SerializeToString())
+        self._wake.set()
 
     async def _read(self, call: Any) -> None:
         while True:
@@ -234,14 +240,14 @@ class RouterLink:
                 await self._spacing.turn()
                 batch = self._next_batch()
                 try:
-                    await call.write(router_pb2.ConnectRequest(commands=batch))
+                    await call.write(repeated(router_pb2.ConnectRequest.COMMANDS_FIELD_NUMBER, batch))
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     return
 
-    def _next_batch(self) -> list[router_pb2.ConnectCommand]:
+    def _next_batch(self) -> list[bytes]:
         number, size = 0, 0
         for command in self._outbox[:MOST_COMMANDS]:
-            size += command.ByteSize()
+            size += len(command)
             if number and size > _BATCH_BYTES:
                 break
             number += 1

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from services.inference_adapter.core.wire import varint
+from streamway.runtime.wire import varint
 
 # An event: its (last) position, and its bytes.
 Kept = tuple[int, bytes]

@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 from services.inference_adapter.core.delivery import Kept
 from services.inference_adapter.core.shares import Share
-from services.inference_adapter.core.wire import varint
 from streamway.errors import StreamwayError
 from streamway.journal.line import Line
+from streamway.runtime.wire import varint
 from streamway.v1 import common_pb2
 
 # What one kept event costs beside its own bytes: the head of a Python object, its place in three lists.

@@ -13,15 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-
-def varint(number: int) -> bytes:
-    """Protobuf's encoding of a number ≥ 0: seven bits a byte, lowest first, the high bit set on all but the last."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+from streamway.runtime.wire import varint
 
 
 def epoch_head(epoch: int) -> bytes:
