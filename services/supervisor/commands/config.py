@@ -13,6 +13,7 @@ import yaml
 
 from services.supervisor.core.plan import MODULES
 from services.supervisor.io.configuration import effective
+from services.supervisor.io.starting import Forks, Spawner
 from services.supervisor.settings import UpSettings
 from streamway.config import SharedSettings, load
 from streamway.models import ModelRouting, load_models
@@ -65,7 +66,7 @@ async def _ask_all() -> tuple[dict[str, Any], dict[str, str]]:
 
     async def ask(kind: str, module: str) -> None:
         try:
-            settings.update(await effective(module, (), os.environ))
+            settings.update(await effective(module, (), os.environ, forks))
         except StartError as problem:
             complaints[kind] = str(problem)
 
@@ -87,8 +88,14 @@ async def _ask_all() -> tuple[dict[str, Any], dict[str, str]]:
             settings["models"] = asdict(routing)
     except StartError as problem:
         complaints["models"] = str(problem)
-    async with asyncio.TaskGroup() as group:
-        for kind, module in MODULES.items():
-            group.create_task(ask(kind, module))
+    # Most of what one imports for its settings the others import too.
+    forks = Forks(Spawner(), [f"{module}.settings" for module in MODULES.values()])
+    await forks.open(os.environ)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for kind, module in MODULES.items():
+                group.create_task(ask(kind, module))
+    finally:
+        await forks.close()
     order = ["shared", "up", *MODULES, "tenancy", "models"]
     return {name: settings[name] for name in order if name in settings}, complaints
