@@ -194,6 +194,29 @@ async def test_a_background_generation_with_a_key_is_made_once(mesh: MeshProcess
     assert first["generation"] in error["message"]
 
 
+async def test_a_background_generation_without_a_channel_is_read_where_its_answer_says(mesh: MeshProcesses) -> None:
+    """From the beginning and by the cursor that was told, on both surfaces: only `accepted` is not told again."""
+    expected = await whole(mesh, "without a channel", 20)
+    for cursor in ("", "0-0", "0-1"):
+        for read in (_by_events, polled):
+            asked = ask("without a channel", 20, durability="off")
+            _, _, told = await call("POST", mesh.edge_url + "/v1/generations", json=asked)
+            assert (told["durability"], told["cursor"]) == ("off", "0-1")
+            if read is polled and not cursor:
+                continue
+            seen = await read(mesh, told["generation"], cursor)
+            assert text_of(seen) == expected, (cursor, read, seen)
+            assert all(frame["recovered"] for frame in seen if frame["type"] == "resumed")
+            assert seen[-1]["type"] == "finished"
+            assert_positions_tile([{"type": "accepted", "position": 1}, *seen])
+
+
+async def _by_events(mesh: MeshProcesses, generation: str, cursor: str) -> list[dict[str, Any]]:
+    where = f"{mesh.edge_url}/v1/generations/{generation}/events"
+    seen, _ = await sse(f"{where}?after={cursor}" if cursor else where)
+    return seen
+
+
 async def test_a4_a_delete_stops_what_nobody_reads_and_may_come_late(mesh: MeshProcesses) -> None:
     status, _, told = await call("POST", mesh.edge_url + "/v1/generations", json=ask("stop me", 4000))
     assert status == 202

@@ -65,16 +65,26 @@ async def test_a_thousand_questions_at_once_are_few_messages_and_no_call() -> No
         assert (router.calls, router.messages) == (0, 1)
 
 
-async def test_a_refusal_is_the_routers_and_a_broken_stream_asks_the_next() -> None:
-    async with _asking(2) as (asking, routers, servers):
+async def test_what_one_router_alone_knows_is_found_whichever_is_asked_first() -> None:
+    async with _asking(3) as (asking, routers, _):
+        for number in range(12):
+            generation = new_generation_id()
+            _known(routers[number % 3], generation)
+            assert (await _locate(asking, generation)).epoch == 7
+            await asking.cancel(generation, "t")
+        firsts = [len(router.located) for router in routers]
+        # Some were found at once, and some not.
+        assert 12 < sum(firsts) < 36
         with pytest.raises(GenerationNotFound):
             await _locate(asking, new_generation_id())
+        assert [len(router.located) for router in routers] == [count + 1 for count in firsts]
+
+
+async def test_a_broken_stream_asks_the_next() -> None:
+    async with _asking(2) as (asking, routers, servers):
         generation = new_generation_id()
         for router in routers:
             _known(router, generation)
-        assert sum(len(router.located) for router in routers) == 1
-        for router in routers:
-            router.located.clear()
         await _locate(asking, generation)
         first = next(index for index, router in enumerate(routers) if router.located)
         routers[first].known[generation].epoch = 0

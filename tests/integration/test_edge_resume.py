@@ -16,12 +16,14 @@ import websockets
 from redis.asyncio import Redis
 
 from services.edge.app import Edge
-from streamway.journal import Cursor
-from streamway.v1 import common_pb2
+from streamway.journal import Cursor, Line
+from streamway.runtime.ids import new_generation_id
+from streamway.v1 import common_pb2, router_pb2
 from streamway.valkey import keys
 from tests.support.clients import Frames, RawRequest, frames, sse, text_of
 from tests.support.hand_router import accepted
-from tests.support.journaled import RELAXED, Answer, JournaledWorld, journaled_world
+from tests.support.inference_service import finished, token
+from tests.support.journaled import EPOCH, RELAXED, Answer, JournaledWorld, journaled_world
 from tests.support.valkey_server import ValkeyServer
 
 RESTORE = "X-Session-Restore-ID"
@@ -250,6 +252,28 @@ async def test_j2_without_a_channel_nothing_is_recovered_and_it_is_said(world: J
     _, _, body = await call("GET", where)
     assert [frame["type"] for frame in body["events"]] == ["resumed", "error"]
     assert body["done"]
+
+
+async def test_what_began_while_the_store_was_away_is_found_by_the_router_that_took_it(world: JournaledWorld) -> None:
+    edge = await world.edge()
+    async with client_of(edge) as (client, _):
+        tenant = (await opened(world, client, "a")).request.tenant
+    generation = new_generation_id()
+    line = str(Line(((0, 1),)).extend(EPOCH, 2))
+    started = common_pb2.Event(epoch=EPOCH, position=2, started=common_pb2.Started(worker="hand", line=line))
+    world.worker.push(generation, started, token(3, "x", EPOCH), token(4, "y", EPOCH), finished(5, EPOCH))
+    # The store has no record of it, and there is no channel.
+    world.router.tenants[generation] = tenant
+    world.router.known[generation] = router_pb2.GetGenerationResponse(
+        generation=generation, worker="hand", source=world.source, durability=common_pb2.DURABILITY_OFF
+    )
+    where = f"{url(edge)}/v1/generations/{generation}/events"
+    seen, _ = await sse(where)
+    assert text_of(seen) == "xy", seen
+    assert seen[-1]["type"] == "finished"
+    async with client_of(edge) as (client, _):
+        await client.send(type="resume", id="b", generation=generation, after=f"{EPOCH}-3")
+        assert text_of(await client.until("finished", "b")) == "y"
 
 
 async def test_another_tenants_generation_is_as_unknown_as_none(world: JournaledWorld) -> None:

@@ -6,7 +6,7 @@
     the worker that wrote last  where this process has an open stream to it: subscribed at once
 
 Anything else is left to `journey`, which begins with the channel again and asks a router for the worker: another call has begun
-or ended it, the cursor can't be served, the store is away, the worker is not known here.
+or ended it, the cursor can't be served, the store is away or has no record of it, the worker is not known here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from streamway.errors import GenerationNotFound
 from streamway.following.catching_up import Found
 from streamway.following.crowd import Question
 from streamway.following.journey import Journey, Traveller
@@ -80,7 +79,9 @@ class Arrival(Question):
         at = self._at
         record = record_of(row)
         if record is None or record.tenant != at.tenant:
-            at.lose(GenerationNotFound(at.generation))
+            # What began while the store was away has no record, and a router that knows it.
+            journey = Journey(at, self._traveller, "", None)
+            at.spawn(journey.run_without_store(foreign=record is not None))
             return False
         at.shared = at.shared or bool(record.follows or record.shared)
         at.traceparent = record.trace

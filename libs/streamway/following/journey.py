@@ -6,7 +6,7 @@ import asyncio
 from typing import Final, Protocol
 
 from streamway.attach import AttachSink
-from streamway.errors import StreamwayError
+from streamway.errors import GenerationNotFound, StreamwayError
 from streamway.following.catching_up import Found
 from streamway.following.ports import Located
 from streamway.following.search import Search
@@ -41,13 +41,16 @@ class Journey:
         while self._here() and not await self._step():
             pass
 
-    async def run_without_store(self) -> None:
-        """The same for one of whom nothing is known and whom the store can't tell of: a router may know whose it is."""
+    async def run_without_store(self, *, foreign: bool = False) -> None:
+        """The same for one of whom the store can't tell, or doesn't: a router may know whose it is.
+
+        One that is `foreign`, another tenant's, ends as one that nobody knows, after as long a time.
+        """
         located = await self._locate("", wait_s=0.0)
         if not self._here():
             return
-        if isinstance(located, StreamwayError):
-            self._at.lose(located)
+        if foreign or isinstance(located, StreamwayError):
+            self._at.lose(located if isinstance(located, StreamwayError) else GenerationNotFound(self._at.generation))
             return
         self._at.durable = located.durable
         await self.run()
@@ -74,6 +77,8 @@ class Journey:
             return True
         if isinstance(located, Located) and located.place is not None and search.reaches(located, at.cursor):
             at.durable = located.durable
+            if not located.durable:
+                at.begin_without_channel()
             at.unfollow()
             at.subscribe(located.place, self._traveller)
             if at.announcing is not None:

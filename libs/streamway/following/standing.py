@@ -10,7 +10,7 @@ from streamway.attach import AttachSink
 from streamway.errors import GenerationNotFound, StreamwayError
 from streamway.following.catching_up import CatchingUp, Found
 from streamway.following.ports import Place, ReaderPorts, ReaderSink
-from streamway.journal import Ahead, Cursor, Following, Merger
+from streamway.journal import START, Ahead, Cursor, Following, Merger
 from streamway.v1 import common_pb2
 from streamway.v1.inference_pb2 import View
 
@@ -91,6 +91,11 @@ class Standing:
         self.subscribed_at = self.ports.clock()
         client = self.ports.pool.client(place.address, place.worker)
         self.number = client.subscribe(self.generation, self.merger, View.VIEW_LIVE, reader)
+
+    def begin_without_channel(self) -> None:
+        """Who reads from the beginning begins behind `accepted`: it was told to whoever asked, and only a channel keeps it."""
+        if self.merger.cursor == START:
+            self.merger.receive(0, 1, 1)
 
     def redirect(self, generation: str) -> None:
         """Its events are those of another generation."""

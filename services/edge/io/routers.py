@@ -14,7 +14,14 @@ from services.edge.core.placement import choose_router
 from services.edge.io.metrics import EdgeMetrics
 from services.edge.io.router_link import RouterLink
 from streamway.config.shared import SharedSettings
-from streamway.errors import GoingAway, RouterUnavailable, StoreUnavailable, from_rpc_error
+from streamway.errors import (
+    GenerationNotFound,
+    GoingAway,
+    RouterUnavailable,
+    StoreUnavailable,
+    StreamwayError,
+    from_rpc_error,
+)
 from streamway.following import Located, Place
 from streamway.rpc import SILENT
 from streamway.runtime.clock import Clock
@@ -146,7 +153,7 @@ class Routers:
             above_epoch=above_epoch,
             lost_worker=lost_worker,
         )
-        found = await self._ask(generation, lambda link: link.locate(request, wait_s + _ASK_TIMEOUT_S))
+        found = await self._ask_all(generation, lambda link: link.locate(request, wait_s + _ASK_TIMEOUT_S))
         place = Place(found.worker, found.source) if found.worker and found.source else None
         return Located(
             place,
@@ -159,7 +166,7 @@ class Routers:
     async def cancel(self, generation: str, tenant: str) -> router_pb2.GenerationState.ValueType:
         """Stops a generation wherever it is; its state before. Raises GenerationNotFound, RouterUnavailable and others."""
         request = router_pb2.CancelRequest(generation=generation, tenant=tenant)
-        answer: router_pb2.CancelResponse = await self._ask(
+        answer: router_pb2.CancelResponse = await self._ask_all(
             generation, lambda link: _answer(link, link.stub.Cancel, request)
         )
         return answer.state
@@ -213,8 +220,20 @@ class Routers:
                 del self._missing_since[address]
                 await link.close()
 
-    async def _ask(self, id_: str, question: Callable[[RouterLink], Awaitable[T]]) -> T:
-        """A question about one thing, to its router or to another when that one can't answer."""
+    async def _ask_all(self, generation: str, question: Callable[[RouterLink], Awaitable[T]]) -> T:
+        """A question about a generation, to one router after the other until one knows it: what began while the store was away
+        is known to the router that took it alone. Raises GenerationNotFound where none does."""
+        return await self._ask(generation, question, unless=(GenerationNotFound,))
+
+    async def _ask(
+        self,
+        id_: str,
+        question: Callable[[RouterLink], Awaitable[T]],
+        *,
+        unless: tuple[type[StreamwayError], ...] = (),
+    ) -> T:
+        """A question about one thing, to its router or to another when that one can't answer, or refuses with one of `unless`."""
+        refused: StreamwayError = RouterUnavailable()
         links = [link for link in self._links.values() if link.live]
         while links:
             address = choose_router(id_, [link.address for link in links])
@@ -226,7 +245,9 @@ class Routers:
                 return await question(link)
             except (RouterUnavailable, GoingAway, StoreUnavailable) as problem:
                 _log.warning("router_not_asked", router=address, problem=problem.name)
-        raise RouterUnavailable
+            except unless as problem:
+                refused = problem
+        raise refused
 
     async def _ask_models(self) -> list[router_pb2.Model]:
         return list((await self._ask_any("ListModels", router_pb2.ListModelsRequest())).models)
