@@ -30,6 +30,8 @@ from benchmarks.accounting import cpu_seconds, memory_bytes
 from benchmarks.clients.plan import PORTS
 from tests.support.mesh import MeshProcesses
 
+# What the simulated engine may have.
+_MOST_SLOTS: Final = 65_536
 _RATE: Final = 2.0
 _HOLD_S: Final = 20
 _SPARE_FILES: Final = 500
@@ -151,7 +153,7 @@ def main() -> None:
     most = max(load.count for load in asked)
     environment = {
         "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": str(_RATE),
-        "STREAMWAY_ADAPTER_SIMULATION__SLOTS": str(2 * most),
+        "STREAMWAY_ADAPTER_SIMULATION__SLOTS": str(min(2 * most, _MOST_SLOTS)),
         # Room for all of them at once, or the rest would wait for it and not for the mesh.
         "STREAMWAY_ADAPTER_SIMULATION__KV_TOKENS": str(2 * most * (options.tokens + _PROMPT_TOKENS)),
         "STREAMWAY_LOG_LEVEL": "warning",
