@@ -59,7 +59,7 @@ class SharedSettings(ServiceSettings):
         ge=0.0,
         le=100.0,
         description="Most milliseconds that commands and answers to another service wait to go with others, while this process"
-        " is late; about none while it is not. 0: they never wait.",
+        " is busy; not at all while it has little to do. 0: they never wait.",
     )
     traces: bool = Field(
         default=False,

@@ -49,8 +49,10 @@ class Journey:
         located = await self._locate("", wait_s=0.0)
         if not self._here():
             return
-        if foreign or isinstance(located, StreamwayError):
-            self._at.lose(located if isinstance(located, StreamwayError) else GenerationNotFound(self._at.generation))
+        if foreign and isinstance(located, Located):
+            located = GenerationNotFound(self._at.generation)
+        if isinstance(located, StreamwayError):
+            self._at.lose(located)
             return
         self._at.durable = located.durable
         await self.run()

@@ -166,10 +166,7 @@ def _rows(reply: Any) -> _Reply:
 
 
 def _paired(fields: Any) -> dict[bytes, bytes]:
-    if isinstance(fields, list):
-        words = iter(fields)
-        return dict(zip(words, words, strict=True))
-    return fields or {}
+    return dict(zip(fields[::2], fields[1::2], strict=True)) if isinstance(fields, list) else fields or {}
 
 
 def _by_lane(tasks: list[TakenTask]) -> dict[str, list[str]]:

@@ -164,7 +164,7 @@ class Link:
         self._reply_timeout_s = reply_timeout_s
         self._session: LinkSession | None = None
         self._arrived = asyncio.Event()
-        # Something is owed, or there is no connection: `_watch` has something to watch.
+        # See `stir`.
         self._stirred = asyncio.Event()
         self._listeners: list[LinkListener] = []
         self._ended = False
@@ -235,7 +235,7 @@ class Link:
             _log.warning("link_lost")
 
     def stir(self) -> None:
-        """Something is owed that was not before."""
+        """There is something to watch: the first reply is owed, or the connection is gone."""
         self._stirred.set()
 
     async def _connect(self) -> LinkSession | None:

@@ -90,7 +90,7 @@ class Standing:
     @property
     def policy(self) -> Policy:
         """What the next decision goes by."""
-        options, learned = self._options, self.keeps_budget
+        options = self._options
         return Policy(
             self._chain,
             self.threshold,
@@ -99,16 +99,16 @@ class Standing:
             compare_share=options.compare_share,
             lesson_share=1.0 if self._may_learn else 0.0,
             shadow=options.shadow,
-            refinement=self.refinement if options.refine and learned else None,
-            staleness=self.staleness if learned else None,
+            refinement=self.refinement if options.refine and self.keeps_budget else None,
+            staleness=self.staleness if self.keeps_budget else None,
             now=self.pooled.requests,
-            trust=self.trust if learned else None,
+            trust=self.trust if self.keeps_budget else None,
         )
 
     @property
     def _may_learn(self) -> bool:
         """The verifier is untrained: every miss teaches it, since a worker answers that anyway."""
-        asked_for = self._fixed is None and self._options.compare_share > 0
+        asked_for = self.keeps_budget and self._options.compare_share > 0
         return asked_for and not self.verifier.trained and len(self._lessons) < _MOST_LESSONS
 
     def decided(self, decision: Decision) -> None:
@@ -156,7 +156,7 @@ class Standing:
     def _served_wrong(self, share: float) -> None:
         for ledger in (self.ledger, self._total):
             ledger.served_wrong += stands_for(share)
-        if self._fixed is None:
+        if self.keeps_budget:
             self.pooled.allowance.found_wrong(share)
 
     def wrong(self, entry: str, asked: bytes, stored: bytes, similarity: float) -> Consequence:
