@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -92,12 +93,13 @@ def sample(arm: str, seconds: float, seed: int) -> dict[str, Any]:
         time.sleep(_REST_S)
         before = {name: memory_bytes(pid) for name, pid in ours.items()}
         path = [pid for name, pid in ours.items() if name.startswith(TOKEN_PATH)]
-        cpu, tokens, errors, peak = sum(map(cpu_seconds, path)), 0, 0, dict(before)
+        cpu, tokens, peak = sum(map(cpu_seconds, path)), 0, dict(before)
+        errors: Counter[str] = Counter()
         until = time.monotonic() + seconds
         for options in loads(seed):
             figures = _one(mesh, options)
             tokens += figures["tokens"]
-            errors += sum(figures["errors"].values())
+            errors.update(figures["errors"])
             peak = {name: max(peak[name], memory_bytes(pid)) for name, pid in ours.items()}
             if time.monotonic() > until:
                 break
@@ -111,7 +113,7 @@ def sample(arm: str, seconds: float, seed: int) -> dict[str, Any]:
         "left_mb": _mb(left),
         "us": spent / max(1, tokens) * 1e6,
         "tokens": tokens,
-        "errors": errors,
+        "errors": dict(errors),
     }
 
 
@@ -135,7 +137,7 @@ def table(samples: list[dict[str, Any]]) -> list[str]:
         ]
         lines.append(
             f"| {arm} | {' | '.join(f'{value:.0f}' for value in megabytes)} | {statistics.median(row['us'] for row in rows):.0f}"
-            f" | {sum(row['tokens'] for row in rows):,} | {sum(row['errors'] for row in rows)} |"
+            f" | {sum(row['tokens'] for row in rows):,} | {sum(sum(row['errors'].values()) for row in rows)} |"
         )
     return lines
 
