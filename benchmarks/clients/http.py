@@ -80,7 +80,7 @@ class StreamedRequest(_Request):
                 self.finish()
                 return
             elif b'"error"' in event:
-                self.finish("in_band_error")
+                self.finish(reason_of(event, "in_band_error"))
                 return
 
 
