@@ -19,9 +19,12 @@ def build() -> Adapter:
 
     from services.inference_adapter.app import Adapter
     from services.inference_adapter.backends.factory import make_lasting_backend
+    from services.inference_adapter.backends.openai_http.sweep import Sweep
 
     logging.configure("adapter", shared.log_level, shared.log_format)
-    return Adapter(settings, shared, make_lasting_backend(settings.backend_options(), settings.worker))
+    sweep = Sweep(settings.sweep_from)
+    backend = make_lasting_backend(settings.backend_options(), settings.worker, sweep)
+    return Adapter(settings, shared, backend, sweep=sweep)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from redis.exceptions import RedisError
 
+from services.inference_adapter.backends.openai_http.sweep import Sweep
 from services.inference_adapter.core.concurrency import Concurrency
 from services.inference_adapter.core.engine_pace import EnginePace
 from services.inference_adapter.core.flush_window import FlushWindow
@@ -81,14 +82,20 @@ _TICK_S = 0.1
 
 
 class Adapter:
-    """The service. `backend` is the engine; everything else is made here."""
+    """The service. `backend` is the engine, `sweep` reads its sockets while the process is busy; everything else is made here."""
 
     def __init__(
-        self, settings: AdapterSettings, shared: SharedSettings, backend: Backend, clock: Clock | None = None
+        self,
+        settings: AdapterSettings,
+        shared: SharedSettings,
+        backend: Backend,
+        clock: Clock | None = None,
+        sweep: Sweep | None = None,
     ) -> None:
         self._settings = settings
         self._shared = shared
         self._backend = backend
+        self._sweep = sweep
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
         self._scope = TaskScope("adapter")
@@ -270,7 +277,7 @@ class Adapter:
     ) -> Workplace:
         """What every generation of this worker uses."""
         settings = self._settings
-        flusher = Flusher(asyncio.get_running_loop(), wait, metrics)
+        flusher = Flusher(asyncio.get_running_loop(), wait, metrics, self._sweep)
         self._stack.callback(flusher.close)
         return Workplace(
             settings.worker,

@@ -260,6 +260,13 @@ class AdapterSettings(ServiceSettings):
         description="The same at the most, in milliseconds: the wait becomes longer as the process falls behind. Not above "
         "`flush_ms`: it never does.",
     )
+    sweep_from: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="How busy the worker is, as a share of a core, before engines' sockets are read together, as often as tokens "
+        "are flushed, instead of each as its next token comes. First words are always read at once. 1: never.",
+    )
     flush_units: int = Field(
         default=16, ge=1, le=1024, description="Token units of one generation that are flushed at once."
     )

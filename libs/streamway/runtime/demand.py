@@ -7,6 +7,7 @@ loop that gets half of a processor, and wants all of it, as half idle. Where the
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,12 @@ class Demand:
             self._share += (seen - self._share) * max(_WEIGHT, min(1.0, passed / (4 * _LOOK_S)))
             self._at, self._wanted = now, wanted
         return self._share
+
+
+@functools.cache
+def of_process() -> Demand:
+    """The one of this process, for all who space their work by it; of the thread that asks first, which is the loop's."""
+    return Demand()
 
 
 def _counted() -> Callable[[], float]:

@@ -13,10 +13,9 @@ with it has less to do.
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import Final
 
-from streamway.runtime.demand import Demand
+from streamway.runtime.demand import Demand, of_process
 
 # Up to the first share of demand nothing waits, from the second on messages are `most_s` apart.
 _FROM: Final = 0.2
@@ -34,7 +33,7 @@ class Spacing:
 
     def __init__(self, most_s: float, demand: Demand | None = None) -> None:
         self._most_s = most_s
-        self._demand = demand or _of_process()
+        self._demand = demand or of_process()
         self._last = 0.0
 
     async def turn(self) -> None:
@@ -49,8 +48,3 @@ class Spacing:
             await asyncio.sleep(wait_s)
             now = loop.time()
         self._last = now
-
-
-@functools.cache
-def _of_process() -> Demand:
-    return Demand()

@@ -20,6 +20,7 @@ from services.inference_adapter.backends.llamacpp_process import LlamaProcess
 from services.inference_adapter.backends.llamacpp_slots import SlotFiles, SlotKeeper
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
 from services.inference_adapter.backends.openai_http.body import OurFields, build
+from services.inference_adapter.backends.openai_http.sweep import Sweep
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.backends.probing import Probing
 from services.inference_adapter.core.continuation import choices_of, made_tokens
@@ -64,7 +65,7 @@ class LlamaCppBackend:
     Fresh ones because of kept-alive connections about one streamed request in forty failed on this server.
     """
 
-    def __init__(self, options: BackendOptions, worker: str) -> None:
+    def __init__(self, options: BackendOptions, worker: str, sweep: Sweep | None = None) -> None:
         self._worker = worker
         self._process: LlamaProcess | Inside | None = None
         self._inside: Inside | None = None
@@ -85,7 +86,9 @@ class LlamaCppBackend:
         keep_alive = options.keep_alive if options.keep_alive is not None else False
         self._options = options.model_copy(update={"keep_alive": keep_alive})
         # It asks about slots, props and health in any case; the answers too, unless the engine is inside.
-        self._http = OpenAIHTTPBackend(self._options.model_copy(update={"probe": False}), worker, kind="llamacpp")
+        self._http = OpenAIHTTPBackend(
+            self._options.model_copy(update={"probe": False}), worker, kind="llamacpp", sweep=sweep
+        )
         self._info: EngineInfo | None = None
         self._kv_used: float | None = None
         self._slots_asked = float("-inf")

@@ -18,6 +18,7 @@ import structlog
 from services.inference_adapter.backends.deferred import DeferredCall
 from services.inference_adapter.backends.llamacpp import LlamaCppBackend
 from services.inference_adapter.backends.llamacpp_plan import needs_of, room_for
+from services.inference_adapter.backends.openai_http.sweep import Sweep
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.core.exchanging import Exchange, decide
 from services.inference_adapter.interfaces import EngineCall, EngineInfo, EngineLoad, EngineSink, Reloaded
@@ -34,9 +35,15 @@ _log = structlog.get_logger("adapter")
 class ReloadingBackend:
     """Implements `Backend` and `Reloadable`. `room` tells how many bytes an engine may use now."""
 
-    def __init__(self, options: BackendOptions, worker: str, room: Callable[[BackendOptions], int] = room_for) -> None:
-        self._options, self._worker, self._room = options, worker, room
-        self._current = LlamaCppBackend(options, worker)
+    def __init__(
+        self,
+        options: BackendOptions,
+        worker: str,
+        room: Callable[[BackendOptions], int] = room_for,
+        sweep: Sweep | None = None,
+    ) -> None:
+        self._options, self._worker, self._room, self._sweep = options, worker, room, sweep
+        self._current = LlamaCppBackend(options, worker, sweep)
         # Of these all but the current one end their last answers.
         self._engines = [self._current]
         self._scope = TaskScope("reload")
@@ -123,7 +130,7 @@ class ReloadingBackend:
         began, info = time.monotonic(), self.info()
         # Clients know the model by its name, which is not the file's affair any more.
         same = {"model_name": info.models[0].name, "slots": info.slots}
-        new = LlamaCppBackend(self._options.model_copy(update=same), self._worker)
+        new = LlamaCppBackend(self._options.model_copy(update=same), self._worker, self._sweep)
         self._engines.append(new)
         try:
             await new.start()

@@ -19,6 +19,7 @@ from services.inference_adapter.backends.openai_http.exchanges import Document, 
 from services.inference_adapter.backends.openai_http.pool import ConnectionPool
 from services.inference_adapter.backends.openai_http.profiles import LLAMACPP, OPENAI, Profile
 from services.inference_adapter.backends.openai_http.resting import Rest
+from services.inference_adapter.backends.openai_http.sweep import Sweep
 from services.inference_adapter.backends.options import BackendOptions
 from services.inference_adapter.backends.probing import Probing
 from services.inference_adapter.core.capabilities import Capabilities
@@ -42,9 +43,12 @@ _log = structlog.get_logger("adapter")
 
 
 class OpenAIHTTPBackend:
-    """Drives a server that speaks OpenAI's chat completions. `worker` names it in errors."""
+    """Drives a server that speaks OpenAI's chat completions. `worker` names it in errors; `sweep` reads its answers by the clock
+    while the process is busy."""
 
-    def __init__(self, options: BackendOptions, worker: str, *, kind: str = "openai_http") -> None:
+    def __init__(
+        self, options: BackendOptions, worker: str, *, kind: str = "openai_http", sweep: Sweep | None = None
+    ) -> None:
         self._options, self._worker, self._kind = options, worker, kind
         self._expected = LLAMACPP if kind == "llamacpp" else None
         self._profile: Profile = self._expected or OPENAI
@@ -54,6 +58,7 @@ class OpenAIHTTPBackend:
             most_idle=0 if options.keep_alive is False else options.kept_connections,
             connect_timeout_s=options.connect_timeout_s,
             idle_s=options.kept_s,
+            sweep=sweep,
         )
         self._scope = TaskScope("engine")
         self._calls: set[StreamCall] = set()

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 import httptools
+import structlog
+
+from services.inference_adapter.backends.openai_http.sweep import Sweep
 
 HEADER_LIMIT_BYTES: Final = 64 * 1024
 RELEASE_LIMIT_S: Final = 1.0
+# Of one read by the clock, and how many of them before others have their turn.
+_READ_BYTES: Final = 64 * 1024
+_MOST_READS: Final = 16
+_log = structlog.get_logger("adapter")
 
 
 class Exchange(Protocol):
@@ -42,9 +50,15 @@ class EngineConnection(asyncio.Protocol):
     """Carries one exchange at a time. `on_idle` is called when it can carry another, `on_lost` when it is gone."""
 
     def __init__(
-        self, on_idle: Callable[[EngineConnection], None], on_lost: Callable[[EngineConnection], None]
+        self,
+        on_idle: Callable[[EngineConnection], None],
+        on_lost: Callable[[EngineConnection], None],
+        sweep: Sweep | None = None,
     ) -> None:
         self._on_idle, self._on_lost = on_idle, on_lost
+        self._sweep = sweep
+        # The file that is read by the clock, -1: the loop reads.
+        self._swept = -1
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._parser: httptools.HttpResponseParser | None = None
@@ -74,6 +88,50 @@ class EngineConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport.write(request)
 
+    def read_by_clock(self) -> bool:
+        """To the end of the exchange what comes is read with that of others, if the process is busy; whether it is."""
+        transport = self._transport
+        if self._sweep is None or self._swept >= 0 or transport is None or transport.is_closing() or not self._busy:
+            return self._swept >= 0
+        fd = transport.get_extra_info("socket").fileno()
+        if self._sweep.add(fd, self):
+            self._swept = fd
+            transport.pause_reading()
+        return self._swept >= 0
+
+    def read(self, fd: int) -> None:
+        """What has come at a socket that the loop does not read."""
+        for _ in range(_MOST_READS):
+            try:
+                data = os.read(fd, _READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._read_by_loop()  # it finds the same, and ends the connection
+                return
+            try:
+                self.data_received(data)
+            except Exception:  # noqa: BLE001 — one exchange's fault must not stop the reading of the others
+                _log.exception("engine_answer_unread")
+                self._break("its answer could not be taken")
+                return
+            if len(data) < _READ_BYTES or self._swept != fd:
+                return
+
+    def _read_by_nobody(self) -> None:
+        """Before the socket is closed."""
+        if self._swept >= 0 and self._sweep is not None:
+            self._sweep.discard(self._swept)
+        self._swept = -1
+
+    def _read_by_loop(self) -> None:
+        swept = self._swept >= 0
+        self._read_by_nobody()
+        if swept and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def release(self) -> None:
         """The exchange has heard enough; the rest of the response is dropped, so that the connection can be used again."""
         self._exchange = None
@@ -87,6 +145,10 @@ class EngineConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Closes at once; the exchange is told nothing. The engine takes it as the cancel of its work."""
         self._exchange = None
+        self._close()
+
+    def _close(self) -> None:
+        self._read_by_nobody()
         if self._transport is not None:
             self._transport.abort()
 
@@ -126,6 +188,7 @@ class EngineConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._read_by_nobody()
         self._transport = None
         exchange, self._exchange = self._exchange, None
         self._busy = False
@@ -186,8 +249,10 @@ class EngineConnection(asyncio.Protocol):
         keep = self._keep and not self._surplus
         self._parser = None
         self._busy = False
-        if not keep and self._transport is not None:
-            self._transport.abort()
+        if keep:
+            self._read_by_loop()
+        else:
+            self._close()
         if exchange is not None:
             exchange.complete()
         if keep:
@@ -195,7 +260,6 @@ class EngineConnection(asyncio.Protocol):
 
     def _break(self, problem: str) -> None:
         exchange, self._exchange = self._exchange, None
-        if self._transport is not None:
-            self._transport.abort()
+        self._close()
         if exchange is not None:
             exchange.lost(problem, answered=True)

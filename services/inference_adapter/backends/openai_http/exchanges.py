@@ -42,6 +42,8 @@ class StreamCall:
         self._connecting: asyncio.Task[None] | None = None
         self._reused = False
         self._over = False
+        self._flows = False  # its first words have come
+        self._by_clock = False
         self._whole = False  # a good status, and a document where a stream was asked for
         self._status = 0
         self._retry_after = ""
@@ -124,12 +126,20 @@ class StreamCall:
                     self._reader.read(event)
                 if self._over:  # ended, or the sink aborted us
                     return
+            if not self._by_clock:
+                self._may_wait()
         except EngineSaid as said:
             self._fail(refusals.from_stream(said.body, self._worker))
         except BadChunk as problem:
             self._break(f"its stream is garbage: {problem}")
         except EventTooLarge as problem:
             self._break(str(problem))
+
+    def _may_wait(self) -> None:
+        """From the second piece on: for its first words whoever reads the answer waits."""
+        if self._flows and self._connection is not None:
+            self._by_clock = self._connection.read_by_clock()
+        self._flows = bool(self._reader.open)
 
     def complete(self) -> None:
         self._connection = None

@@ -6,17 +6,26 @@ import asyncio
 
 from services.inference_adapter.backends.openai_http.address import EngineAddress
 from services.inference_adapter.backends.openai_http.connection import EngineConnection
+from services.inference_adapter.backends.openai_http.sweep import Sweep
 
 
 class ConnectionPool:
     """Opens connections and keeps up to `most_idle` for the next request, the last used first.
 
-    One that had no request for `idle_s` seconds is not used again; 0: for as long as the engine keeps it.
+    One that had no request for `idle_s` seconds is not used again; 0: for as long as the engine keeps it. `sweep` reads answers
+    by the clock while the process is busy; None: each is read as it comes.
     """
 
     def __init__(
-        self, address: EngineAddress, *, most_idle: int, connect_timeout_s: float, idle_s: float = 0.0
+        self,
+        address: EngineAddress,
+        *,
+        most_idle: int,
+        connect_timeout_s: float,
+        idle_s: float = 0.0,
+        sweep: Sweep | None = None,
     ) -> None:
+        self._sweep = sweep
         self._address, self._connect_timeout_s = address, connect_timeout_s
         self._most_idle, self._idle_s = most_idle, idle_s
         # Each with the loop's time since which it has been idle, the longest first.
@@ -40,7 +49,8 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
 
         def make() -> EngineConnection:
-            return EngineConnection(self._went_idle if keep else EngineConnection.abort, self._went_away)
+            on_idle = self._went_idle if keep else EngineConnection.abort
+            return EngineConnection(on_idle, self._went_away, self._sweep)
 
         async with asyncio.timeout(self._connect_timeout_s):
             if self._address.socket_path:

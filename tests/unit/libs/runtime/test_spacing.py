@@ -7,22 +7,8 @@ import time
 
 import pytest
 
-from streamway.runtime.demand import Demand
 from streamway.runtime.spacing import Spacing
-
-
-def wanting(share: float) -> Demand:
-    """The demand of a thread that has wanted this share for a long time."""
-    times = iter([(0.0, 0.0), (1000.0, 1000.0 * share)])
-    now, wanted = next(times)
-
-    def clock() -> float:
-        return now
-
-    demand = Demand(clock, lambda: wanted)
-    now, wanted = next(times)
-    assert demand.share == pytest.approx(share)
-    return demand
+from tests.support.busy import wanting
 
 
 def waits(spacing: Spacing) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 
 import pytest
 
 from services.inference_adapter.backends.openai_http.backend import OpenAIHTTPBackend
+from services.inference_adapter.backends.openai_http.sweep import Sweep
 from services.inference_adapter.backends.options import BackendOptions
 from streamway.errors import ContextLengthExceeded, EngineFailed, EngineRejected
 from streamway.runtime.process import StartError
 from streamway.v1 import common_pb2
+from tests.support.busy import wanting
 from tests.support.engines import CLOSE, RecordingSink, ScriptedServer, event_stream, status
 from tests.support.ports import free_port
 
@@ -19,8 +22,36 @@ TOKEN = '{"choices":[{"index":0,"delta":{"content":"a"}}]}'
 END = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 
 
+class Read:
+    """What reads the answers of backends made here; None: each is read as it comes."""
+
+    by: Sweep | None = None
+
+
+@pytest.fixture(autouse=True, params=["as it comes", "by the clock"])
+async def reading(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """What an engine does wrong is told the same however it is read."""
+    if request.param == "as it comes":
+        yield
+        return
+    Read.by = sweep = Sweep(0.1, wanting(0.9))
+    sweep.drive(lambda: None)
+
+    async def tick() -> None:
+        while True:
+            sweep.read()
+            await asyncio.sleep(0.002)
+
+    ticking = asyncio.create_task(tick())
+    yield
+    ticking.cancel()
+    Read.by = None
+    sweep.close()
+
+
 def backend_of(url: str, **options: object) -> OpenAIHTTPBackend:
-    return OpenAIHTTPBackend(BackendOptions.model_validate({"kind": "openai_http", "url": url, **options}), "w-1")
+    wanted = BackendOptions.model_validate({"kind": "openai_http", "url": url, **options})
+    return OpenAIHTTPBackend(wanted, "w-1", sweep=Read.by)
 
 
 async def ask(server: ScriptedServer, body: bytes = b"{}", **options: object) -> RecordingSink:
