@@ -197,6 +197,8 @@ class Adapter:
         stack.push_async_callback(pool_blocking.aclose)
 
         self._waiting_for = "the engine is loading its model"
+        if self._sweep is not None:
+            stack.callback(self._sweep.close)
         stack.push_async_callback(self._backend.close)
         await self._backend.start()
         info = self._backend.info()
@@ -240,6 +242,8 @@ class Adapter:
             self._workplace(memory, wait, concurrency, metrics),
             window,
         )
+        if self._sweep is not None:
+            self._sweep.unless(lambda: window.waiting > 0)
         self._monitor = EngineMonitor(
             self._backend,
             KVPressure(settings.kv_mark, settings.kv_release, settings.kv_mark_s),

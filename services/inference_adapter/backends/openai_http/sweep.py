@@ -33,7 +33,7 @@ class Sweep:
     1 is never. Nothing is read by the clock before somebody has said that he ticks (`drive`).
     """
 
-    __slots__ = ("_begun", "_demand", "_epoll", "_from_share", "_sockets")
+    __slots__ = ("_begun", "_demand", "_epoll", "_from_share", "_sockets", "_waited_for")
 
     def __init__(self, from_share: float, demand: Demand | None = None) -> None:
         self._from_share = from_share
@@ -41,6 +41,11 @@ class Sweep:
         self._epoll = select.epoll()
         self._sockets: dict[int, Swept] = {}
         self._begun: Callable[[], None] | None = None
+        self._waited_for: Callable[[], bool] = lambda: False
+
+    def unless(self, waited_for: Callable[[], bool]) -> None:
+        """Nothing more is read by the clock while somebody waits for the end of an answer, since it is seen later so."""
+        self._waited_for = waited_for
 
     def drive(self, begun: Callable[[], None]) -> None:
         """Whoever calls `read` from now on, at each tick, for as long as it is `wanted`; `begun` is called when it becomes so."""
@@ -52,8 +57,9 @@ class Sweep:
         return bool(self._sockets)
 
     def add(self, fd: int, reader: Swept) -> bool:
-        """Has a socket read by the clock that nobody else reads; False: not while the process is as idle as now."""
-        if self._begun is None or self._demand.share <= self._from_share:
+        """Has a socket read by the clock that nobody else reads; False: not while the process is as idle as now, or its answers
+        are waited for."""
+        if self._begun is None or self._demand.share <= self._from_share or self._waited_for():
             return False
         self._epoll.register(fd, select.EPOLLIN)
         self._sockets[fd] = reader
@@ -64,7 +70,7 @@ class Sweep:
     def discard(self, fd: int) -> None:
         """Reads it no more; idempotent. Comes before the socket is closed: its number may be another's then."""
         if self._sockets.pop(fd, None) is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # closed already, and gone from the set by itself
                 self._epoll.unregister(fd)
 
     def read(self) -> bool:
@@ -77,7 +83,7 @@ class Sweep:
         return len(ready) == _PORTION
 
     def close(self) -> None:
-        """Gives its own file back."""
+        """Gives its own file back; after the connections."""
         self._begun = None
         self._sockets.clear()
         self._epoll.close()

@@ -127,6 +127,15 @@ async def test_a_process_with_little_to_do_reads_each_as_it_comes() -> None:
         assert text(sink) == "abc"
 
 
+async def test_while_work_waits_for_a_slot_the_end_of_an_answer_is_seen_at_once() -> None:
+    async with answers() as made:
+        made.sweep.unless(lambda: True)
+        sink, writer = await made.flowing()
+        writer.write(token("c", "stop") + OVER)
+        await sink.wait(10)
+        assert (text(sink), made.sweep.wanted) == ("abc", False)
+
+
 async def test_before_anybody_ticks_nothing_waits_for_a_tick() -> None:
     sweep = Sweep(0.0, wanting(0.9))
     assert sweep.add(0, object()) is False  # type: ignore[arg-type]
