@@ -265,8 +265,8 @@ class AdapterSettings(ServiceSettings):
         ge=0,
         le=1,
         description="How busy the worker is, as a share of a core, before engines' sockets are read together, as often as tokens "
-        "are flushed, instead of each as its next token comes. First words always are at once, and whole answers while work waits "
-        "for a slot. 1: never.",
+        "are flushed, instead of each as its next token comes. First words always are at once, and whole answers while work "
+        "waits for a slot. 1: never.",
     )
     flush_units: int = Field(
         default=16, ge=1, le=1024, description="Token units of one generation that are flushed at once."
