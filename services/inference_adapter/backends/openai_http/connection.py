@@ -123,7 +123,7 @@ class EngineConnection(asyncio.Protocol):
     def _read_by_nobody(self) -> None:
         """Before the socket is closed."""
         if self._swept >= 0 and self._sweep is not None:
-            self._sweep.discard(self._swept)
+            self._sweep.discard(self._swept, self)
         self._swept = -1
 
     def _read_by_loop(self) -> None:
@@ -135,6 +135,7 @@ class EngineConnection(asyncio.Protocol):
     def release(self) -> None:
         """The exchange has heard enough; the rest of the response is dropped, so that the connection can be used again."""
         self._exchange = None
+        self._read_by_loop()
         if self._parser is not None:
             asyncio.get_running_loop().call_later(RELEASE_LIMIT_S, self._give_up, self._parser)
 

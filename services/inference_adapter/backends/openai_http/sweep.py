@@ -67,9 +67,10 @@ class Sweep:
             self._begun()
         return True
 
-    def discard(self, fd: int) -> None:
-        """Reads it no more; idempotent. Comes before the socket is closed: its number may be another's then."""
-        if self._sockets.pop(fd, None) is not None:
+    def discard(self, fd: int, reader: Swept) -> None:
+        """Reads it no more; idempotent. Where the socket is closed already its number may be another reader's, which stays."""
+        if self._sockets.get(fd) is reader:
+            del self._sockets[fd]
             with contextlib.suppress(OSError):  # closed already, and gone from the set by itself
                 self._epoll.unregister(fd)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -52,6 +53,15 @@ class Engine:
             self.gone.set()
         finally:
             writer.close()
+
+
+class Reader:
+    """Counts how often it is told to read."""
+
+    reads = 0
+
+    def read(self, fd: int) -> None:
+        self.reads += 1
 
 
 class Answers:
@@ -136,9 +146,26 @@ async def test_while_work_waits_for_a_slot_the_end_of_an_answer_is_seen_at_once(
         assert (text(sink), made.sweep.wanted) == ("abc", False)
 
 
+async def test_a_number_that_is_another_socket_s_by_now_is_left_to_it() -> None:
+    sweep = Sweep(0.0, wanting(0.9))
+    sweep.drive(lambda: None)
+    gone, there = Reader(), Reader()
+    first, second = socket.socketpair()
+    with first, second:
+        assert sweep.add(first.fileno(), there)
+        sweep.discard(first.fileno(), gone)
+        second.send(b"x")
+        sweep.read()
+        assert (gone.reads, there.reads) == (0, 1)
+        sweep.discard(first.fileno(), there)
+        sweep.read()
+        assert there.reads == 1
+    sweep.close()
+
+
 async def test_before_anybody_ticks_nothing_waits_for_a_tick() -> None:
     sweep = Sweep(0.0, wanting(0.9))
-    assert sweep.add(0, object()) is False  # type: ignore[arg-type]
+    assert sweep.add(0, Reader()) is False
     sweep.close()
 
 
