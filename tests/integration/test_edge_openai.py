@@ -203,13 +203,15 @@ async def test_an_error_after_the_200_arrives_in_band_and_ends_the_stream() -> N
         async def work() -> None:
             request = await world.router.asked()
             world.worker.push(request.generation, started(), token(3, "a"))
-            await asyncio.sleep(0.1)
+            await begun.wait()
             world.worker.push(request.generation, failed(4, EngineRejected("broke", 400)))
 
+        begun = asyncio.Event()
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
             group.create_task(work())
             async with session.post(world.url + PATH, json=chat(stream=True)) as response:
                 assert response.status == 200
+                begun.set()
                 events = sse(await response.text())
     assert events[0]["choices"][0]["delta"]["content"] == "a"
     assert events[-1]["error"]["message"] == "broke"
