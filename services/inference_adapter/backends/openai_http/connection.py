@@ -57,8 +57,8 @@ class EngineConnection(asyncio.Protocol):
     ) -> None:
         self._on_idle, self._on_lost = on_idle, on_lost
         self._sweep = sweep
-        # The file that is read by the clock, -1: the loop reads.
-        self._swept = -1
+        # The socket's file; the same while it is read by the clock, -1 while the loop reads.
+        self._fd = self._swept = -1
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._parser: httptools.HttpResponseParser | None = None
@@ -89,15 +89,16 @@ class EngineConnection(asyncio.Protocol):
         self._transport.write(request)
 
     def read_by_clock(self) -> bool:
-        """To the end of the exchange what comes is read with that of others, if the process is busy; whether it is."""
+        """To the end of the exchange what comes is read with that of others, if the process is busy; whether it is. Not again
+        once it is."""
         transport = self._transport
-        if self._sweep is None or self._swept >= 0 or transport is None or transport.is_closing() or not self._busy:
-            return self._swept >= 0
-        fd = transport.get_extra_info("socket").fileno()
-        if self._sweep.add(fd, self):
-            self._swept = fd
-            transport.pause_reading()
-        return self._swept >= 0
+        if self._sweep is None or self._fd < 0 or transport is None or transport.is_closing():
+            return False
+        if not self._sweep.add(self._fd, self):
+            return False
+        self._swept = self._fd
+        transport.pause_reading()
+        return True
 
     def read(self, fd: int) -> None:
         """What has come at a socket that the loop does not read."""
@@ -158,7 +159,10 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         raw = transport.get_extra_info("socket")
-        if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:
+        if raw is None:
+            return
+        self._fd = raw.fileno()
+        if raw.family in {socket.AF_INET, socket.AF_INET6}:
             # A host that vanishes without a word is found after 10 + 3 × 5 s.
             with contextlib.suppress(OSError):
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -99,7 +99,8 @@ class Flusher:
                 events += of_item[1]
             except Exception:  # noqa: BLE001 — one generation's fault must not stop the tick of the others
                 _log.exception("flush_failed")
-        self._metrics.flushed(len(marked), units)
-        self._metrics.made(units, events)
+        if marked:  # a tick may have found nothing to read
+            self._metrics.flushed(len(marked), units)
+            self._metrics.made(units, events)
         if self._source is not None and self._source.wanted:
             self._arm()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from itertools import pairwise
 
 from prometheus_client import CollectorRegistry
 
@@ -14,78 +14,109 @@ from services.inference_adapter.metrics import AdapterMetrics
 
 
 class Item:
-    def __init__(self) -> None:
-        self.flushed_at: list[float] = []
+    """Writes down when it is flushed."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
 
     def flush(self) -> tuple[int, int]:
-        self.flushed_at.append(time.monotonic())
+        self._told.append("flushed")
         return 1, 1
 
 
 class Waiting:
-    """Brings one item at each read, as long as it has some."""
+    """Brings one item at each read, as long as it has some, and notes each read. `more`: it says when it has more."""
 
-    def __init__(self, reads: list[Callable[[], None]], at_once: int = 1) -> None:
-        self._reads, self._at_once = reads, at_once
-        self.read_at: list[float] = []
+    def __init__(self, items: int, *, more: bool = False) -> None:
+        self.told: list[str] = []
+        self._left, self._more = items, more
         self.begun: Callable[[], None] = lambda: None
+        self.mark: Callable[[Item], None] = lambda item: None
+        self.read_at: list[float] = []
 
     def drive(self, begun: Callable[[], None]) -> None:
         self.begun = begun
 
     @property
     def wanted(self) -> bool:
-        return bool(self._reads)
+        return self._left > 0
 
     def read(self) -> bool:
-        self.read_at.append(time.monotonic())
-        if self._reads:
-            self._reads.pop(0)()
-        return bool(self._reads) and len(self._reads) % self._at_once != 0
+        self.told.append("read")
+        self.read_at.append(asyncio.get_running_loop().time())
+        if self._left:
+            self._left -= 1
+            self.mark(Item(self.told))
+        return self._more and self._left > 0
 
 
-def flusher(source: Waiting | None = None, window_s: float = 0.02) -> Flusher:
-    window = FlushWindow(window_s, window_s)
-    return Flusher(asyncio.get_running_loop(), window, AdapterMetrics(CollectorRegistry()), source)
+def flusher(window: FlushWindow, source: Waiting | None = None) -> tuple[Flusher, CollectorRegistry]:
+    registry = CollectorRegistry()
+    made = Flusher(asyncio.get_running_loop(), window, AdapterMetrics(registry), source)
+    if source is not None:
+        source.mark = made.mark
+    return made, registry
+
+
+async def has(told: list[str], number: int) -> None:
+    async with asyncio.timeout(10):
+        while len(told) < number:
+            await asyncio.sleep(0.001)
 
 
 async def test_what_is_marked_is_flushed_after_the_window() -> None:
-    item, began = Item(), time.monotonic()
-    flusher().mark(item)
-    await asyncio.sleep(0.2)
-    assert len(item.flushed_at) == 1
-    assert item.flushed_at[0] - began >= 0.02
+    told: list[str] = []
+    began = asyncio.get_running_loop().time()
+    made, _ = flusher(FlushWindow(0.02, 0.02))
+    made.mark(Item(told))
+    await has(told, 1)
+    assert asyncio.get_running_loop().time() - began >= 0.019
+    await asyncio.sleep(0.1)
+    assert told == ["flushed"]
 
 
 async def test_what_a_tick_reads_it_flushes_too_and_ticks_go_on_while_there_is_a_source() -> None:
-    items = [Item() for _ in range(3)]
-    made: list[Flusher] = []
-    source = Waiting([lambda one=item: made[0].mark(one) for item in items])  # type: ignore[misc]
-    made.append(flusher(source))
+    source = Waiting(3)
+    flusher(FlushWindow(0.02, 0.02), source)
     source.begun()
-    await asyncio.sleep(0.5)
-    assert [len(item.flushed_at) for item in items] == [1, 1, 1]
-    for item, read_at in zip(items, source.read_at, strict=True):
-        assert item.flushed_at[0] - read_at < 0.01  # not a window later
-    gaps = [later - earlier for earlier, later in zip(source.read_at, source.read_at[1:], strict=False)]
+    await has(source.told, 6)
+    await asyncio.sleep(0.1)
+    assert source.told == ["read", "flushed"] * 3
+    gaps = [later - earlier for earlier, later in pairwise(source.read_at)]
     assert min(gaps) >= 0.019
 
 
 async def test_what_is_too_much_for_one_turn_is_read_in_the_next_ones_and_not_a_window_later() -> None:
-    items = [Item() for _ in range(4)]
-    made: list[Flusher] = []
-    source = Waiting([lambda one=item: made[0].mark(one) for item in items], at_once=4)  # type: ignore[misc]
-    made.append(flusher(source, window_s=0.2))
+    source, window = Waiting(4, more=True), FlushWindow(0.02, 0.02)
+    flusher(window, source)
     source.begun()
-    await asyncio.sleep(0.3)
-    assert [len(item.flushed_at) for item in items] == [1, 1, 1, 1]
-    assert source.read_at[3] - source.read_at[0] < 0.1
+    window.seconds = 3600.0  # for whatever would wait from here on
+    await has(source.told, 8)
+    assert source.told == ["read", "flushed"] * 4
+
+
+async def test_a_tick_that_finds_nothing_is_no_flush() -> None:
+    source = Waiting(0)
+    _, registry = flusher(FlushWindow(0.005, 0.005), source)
+    before = samples(registry)
+    source.begun()
+    await has(source.told, 1)
+    assert samples(registry) == before
+
+
+def samples(registry: CollectorRegistry) -> dict[str, float]:
+    return {
+        f"{sample.name}{sample.labels}": sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if "flush" in sample.name and not sample.name.endswith("_created")
+    }
 
 
 async def test_once_closed_nothing_ticks() -> None:
-    source = Waiting([lambda: None])
-    made = flusher(source)
+    source = Waiting(1)
+    made, _ = flusher(FlushWindow(0.02, 0.02), source)
     source.begun()
     made.close()
     await asyncio.sleep(0.1)
-    assert source.read_at == []
+    assert source.told == []
