@@ -31,12 +31,19 @@ def deliver(event: Event) -> None:
 
 class Connections(set["EngineProtocol"]):
     """Those that are open. One is closed after `keep_s` seconds without a request, 0 never; `used` counts those that ever
-    carried a generation."""
+    carried a generation. What a step of the engine makes for a connection is sent in one go (`send`)."""
 
     def __init__(self, keep_s: float = 0.0) -> None:
         super().__init__()
         self.keep_s = keep_s
         self.used = 0
+        self.unsent: list[EngineProtocol] = []
+
+    def send(self) -> None:
+        """Sends what the step has made. An engine that is late makes several tokens of an answer in a step."""
+        unsent, self.unsent = self.unsent, []
+        for connection in unsent:
+            connection.send()
 
 
 class EngineProtocol(asyncio.Protocol):
@@ -50,6 +57,7 @@ class EngineProtocol(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._path, self._body = "", bytearray()
         self._complete = False
+        self._unsent: list[bytes] = []
         self._call: SimulatedCall | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -133,9 +141,16 @@ class EngineProtocol(asyncio.Protocol):
         self._call = self._driver.submit(request, answer)
 
     def write(self, data: bytes) -> None:
-        """Sends bytes as they are."""
-        if self._transport is not None:
-            self._transport.write(data)
+        """Has bytes sent at the end of the engine's step."""
+        if not self._unsent:
+            self._peers.unsent.append(self)
+        self._unsent.append(data)
+
+    def send(self) -> None:
+        """Sends what was written."""
+        unsent, self._unsent = self._unsent, []
+        if unsent and self._transport is not None:
+            self._transport.write(b"".join(unsent))
 
     def _over(self) -> None:
         """The answer is complete; the connection can take another request."""
@@ -151,6 +166,7 @@ class EngineProtocol(asyncio.Protocol):
     def abort(self, *, gently: bool = False) -> None:
         """Ends the connection; `gently`: after what was written."""
         self._stop()
+        self.send()
         if self._transport is not None:
             if gently:
                 self._transport.close()
@@ -164,7 +180,8 @@ class EngineProtocol(asyncio.Protocol):
         self._wait()
         reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Told"
         head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-        self.write(f"{head}{headers}\r\n".encode() + body)
+        if self._transport is not None:
+            self._transport.write(f"{head}{headers}\r\n".encode() + body)
 
     def _models(self) -> dict[str, Any]:
         settings = self._settings

@@ -98,7 +98,8 @@ class Mesh:
         engine_port = free_port()
         # fmt: off
         self._start("-m", "benchmarks.simulated_engine", "--port", str(engine_port),
-                    "--tokens-per-s", str(self._tokens_per_s), "--slots", str(2 * self._streams))
+                    "--tokens-per-s", str(self._tokens_per_s), "--slots", str(2 * self._streams),
+                    "--kv-tokens", "100000000")
         ready_file = self._folder / "ready.json"
         self._start("-m", "services.supervisor", "up", "--engine", f"http://127.0.0.1:{engine_port}", "--port", "0",
                     "--data-dir", str(self._folder / "data"), "--ready-file", str(ready_file), *self._arguments,

@@ -47,7 +47,7 @@ class EngineServer:
     async def start(self) -> None:
         """Listens."""
         loop = asyncio.get_running_loop()
-        driver = self._driver = EngineDriver(self.engine, deliver)
+        driver = self._driver = EngineDriver(self.engine, deliver, self._connections.send)
 
         def protocol() -> EngineProtocol:
             return EngineProtocol(driver, self._settings, self._connections)

@@ -18,11 +18,16 @@ COALESCE_S: Final = 0.002
 
 
 class EngineDriver:
-    """Steps `engine` when it is due and gives each event to `deliver`, never from inside `submit` or `cancel`."""
+    """Steps `engine` when it is due and gives each event to `deliver`, never from inside `submit` or `cancel`; `delivered` is
+    called when all events of a step have been.
+    """
 
-    def __init__(self, engine: SimulatedEngine, deliver: Callable[[Event], None]) -> None:
+    def __init__(
+        self, engine: SimulatedEngine, deliver: Callable[[Event], None], delivered: Callable[[], None] = lambda: None
+    ) -> None:
         self.engine = engine
         self._deliver = deliver
+        self._delivered = delivered
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._soon = False
@@ -67,6 +72,7 @@ class EngineDriver:
                 self._deliver(event)
             except Exception as problem:  # noqa: BLE001 - one reader's fault must not stop the engine of all
                 self._loop.call_exception_handler({"message": "a reader of the engine failed", "exception": problem})
+        self._delivered()
         if self._closed or self._soon or wake is None:
             return
         self._timer = self._loop.call_at(max(wake, now + COALESCE_S), self._step)
