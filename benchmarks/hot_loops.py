@@ -95,7 +95,7 @@ class _Engine:
         self.numbering = Numbering()
         self.numbering.started(_EPOCH, "worker", 0)
         self.numbering.take()
-        self.piece = self.numbering.piece
+        self.piece, self.several = self.numbering.piece, self.numbering.several
 
 
 class _Discarding(asyncio.Transport):
@@ -132,7 +132,7 @@ def engine_reader(tokens: int) -> Callable[[], None]:
 
     def run() -> None:
         for packet in packets:
-            for data in parser.feed(packet):
+            for data in parser.feed(reader.read_together(parser, packet)):
                 reader.read(data)
 
     return run

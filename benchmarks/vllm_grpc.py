@@ -30,6 +30,7 @@ from grpc_tools import protoc
 
 from services.inference_adapter.backends.factory import make_backend
 from services.inference_adapter.backends.options import BackendOptions
+from services.inference_adapter.interfaces import EngineSink
 from streamway.errors import StreamwayError
 from streamway.v1 import common_pb2
 
@@ -50,7 +51,7 @@ class Run:
     theirs_s: float = 0.0
 
 
-class Sink:
+class Sink(EngineSink):
     """Notes when pieces come."""
 
     def __init__(self, run: Run) -> None:

@@ -5,6 +5,7 @@ The engine calls back instead of being iterated: a task switch for each token co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -91,6 +92,11 @@ class EngineSink(Protocol):
     ) -> None:
         """One chunk of the answer. `text` is cut at a code-point border; `raw_delta` is JSON, see `Token.raw_delta`."""
         ...
+
+    def several(self, choice: int, texts: Sequence[str]) -> None:
+        """Chunks that are text and nothing else, which came together; none of them is empty."""
+        for text in texts:
+            self.piece(choice, text)
 
     def ended(self, usage: common_pb2.Usage | None) -> None:
         """The engine has said all; every choice had its finish reason. `usage` is None when the engine does not count."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from services.inference_adapter.interfaces import EngineSink
 from streamway.errors import StreamwayError
 from streamway.v1 import common_pb2
 
@@ -22,7 +23,7 @@ class Piece:
 
 
 @dataclass
-class RecordingSink:
+class RecordingSink(EngineSink):
     """An `EngineSink` that keeps what it is told and checks the order that the interface promises."""
 
     started_count: int = 0

@@ -149,7 +149,7 @@ class Probing:
         return heard
 
 
-class _Heard:
+class _Heard(EngineSink):
     """An `EngineSink` that keeps what a probe needs."""
 
     def __init__(self, *, stop_at_first: bool) -> None:

@@ -136,6 +136,20 @@ class Numbering:
         if raw_delta:
             self._close_run(raw_delta)
 
+    def several(self, choice: int, texts: Sequence[str]) -> None:
+        """Chunks that are text and nothing else; none of them is empty."""
+        if self._texts and (choice != self._choice or self._run_reason):
+            self._close_run()
+        count, index = len(texts), self._indices.get(choice, 0)
+        if not self._texts:
+            self._choice = choice
+            self._first_position = self.position + 1
+            self._first_index = index
+        self.position += count
+        self.pending_units += count
+        self._texts += texts
+        self._indices[choice] = index + count
+
     @property
     def tokens(self) -> int:
         """Of all choices so far, as far as is known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import structlog
@@ -292,7 +292,21 @@ class Generation:
             self._place.flusher.now(self)
             return
         numbering.piece(choice, text, raw_delta, finish_reason, token_ids)
-        if numbering.pending_units >= self._place.flush_units:
+        self._gathered()
+
+    def several(self, choice: int, texts: Sequence[str]) -> None:
+        """Chunks that came together. Per-token path."""
+        if not self._flowing:
+            first, *texts = texts
+            self.piece(choice, first)
+            if self.over:
+                return
+        self._watch.spoke = True
+        self._numbering.several(choice, texts)
+        self._gathered()
+
+    def _gathered(self) -> None:
+        if self._numbering.pending_units >= self._place.flush_units:
             self._place.flusher.now(self)
         elif not self._marked:
             self._marked = True

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from services.inference_adapter.interfaces import Backend, EngineCall
+from services.inference_adapter.interfaces import Backend, EngineCall, EngineSink
 from streamway.errors import StreamwayError
 from streamway.v1 import common_pb2
 
@@ -38,7 +38,7 @@ class TokenCheck:
             call.abort()
 
 
-class _Sink:
+class _Sink(EngineSink):
     """Knows whether the engine has said anything."""
 
     def __init__(self) -> None:

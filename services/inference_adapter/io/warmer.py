@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from services.inference_adapter.core.context import LEAST_BYTES, digest, one_token
 from services.inference_adapter.core.warming import Kind, Load, Name, Prefix, Warming
-from services.inference_adapter.interfaces import Backend, EngineCall
+from services.inference_adapter.interfaces import Backend, EngineCall, EngineSink
 from services.inference_adapter.io.prompts import Prompts
 from services.inference_adapter.io.snapshots import Snapshots
 from services.inference_adapter.metrics import AdapterMetrics
@@ -168,7 +168,7 @@ class Warmer:
             self._metrics.warmed_tokens.inc(max(0, usage.prompt_tokens - usage.cached_prompt_tokens))
 
 
-class _Call:
+class _Call(EngineSink):
     """One warming call: the engine's sink, which keeps nothing of what it says."""
 
     def __init__(self) -> None:

@@ -241,13 +241,13 @@ class EngineConnection(asyncio.Protocol):
             self._head_told = True
             if self._exchange is not None:
                 self._exchange.head(self._status, self._content_type, self._retry_after)
-        if not self._bodies:
+        bodies = self._bodies
+        if not bodies:
             return
-        bodies = self._bodies[:]
-        self._bodies.clear()
-        for body in bodies:
-            if self._exchange is not None:
-                self._exchange.body(body)
+        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        bodies.clear()
+        if self._exchange is not None:
+            self._exchange.body(body)
 
     def _end(self) -> None:
         exchange, self._exchange = self._exchange, None

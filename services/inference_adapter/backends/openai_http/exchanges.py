@@ -113,20 +113,18 @@ class StreamCall:
 
     def body(self, data: bytes) -> None:
         if self._status != 200 or self._whole:
-            room = ERROR_BODY_LIMIT_BYTES - len(self._error_body)
-            self._error_body += data[:room]
-            if len(data) > room:
-                self._refused()
+            self._refusal(data)
             return
         try:
-            for event in self._events.feed(data):
+            data = self._reader.read_together(self._events, data)
+            for event in self._events.feed(data) if data else ():
+                if self._over:  # ended, or the sink aborted us
+                    return
                 if event == DONE:
                     self._done()
                 else:
                     self._reader.read(event)
-                if self._over:  # ended, or the sink aborted us
-                    return
-            if not self._by_clock:
+            if not (self._over or self._by_clock):
                 self._may_wait()
         except EngineSaid as said:
             self._fail(refusals.from_stream(said.body, self._worker))
@@ -134,6 +132,12 @@ class StreamCall:
             self._break(f"its stream is garbage: {problem}")
         except EventTooLarge as problem:
             self._break(str(problem))
+
+    def _refusal(self, data: bytes) -> None:
+        room = ERROR_BODY_LIMIT_BYTES - len(self._error_body)
+        self._error_body += data[:room]
+        if len(data) > room:
+            self._refused()
 
     def _may_wait(self) -> None:
         """From the second piece on: for its first words whoever reads the answer waits."""

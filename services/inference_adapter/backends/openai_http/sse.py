@@ -33,6 +33,11 @@ class SSEParser:
         self._skip_lf = False  # the last byte was a CR that ended its line: an LF now belongs to it
         self._first = True
 
+    @property
+    def between_events(self) -> bool:
+        """It has read something, and what it has read ended with an event."""
+        return not (self._first or self._skip_lf or self._rest or self._data)
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """Data of the events that `chunk` completes. Raises EventTooLarge."""
         # What nearly every packet is, one whole event of one line: a sixth of a worker's time a token went into the rest of this.
