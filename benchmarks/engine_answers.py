@@ -11,14 +11,14 @@ from streamway.simulation import words
 from streamway.simulation.engine import Begun, Broken, Ended, Event
 from streamway.simulation.request import SimulationRequest
 from streamway.simulation.sequence import Piece
-from streamway.simulation.settings import Faults
+from streamway.simulation.settings import Faults, WireFaults
 
 _encode = msgspec.json.Encoder().encode
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
     b"Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n"
 )
-
+_AFTER: Final = b'},"finish_reason":null}]}\n\n'
 
 # What the fault `usage` counts instead.
 _WRONG: Final[dict[str, dict[str, Any]]] = {
@@ -67,6 +67,11 @@ class StreamedAnswer:
             "model": self._wire.model or model,
         }
         self._start = b"data: " + _encode(start)[:-1] + b',"choices":['
+        # Around the text of a token in mid-answer, for each choice.
+        self._before = [
+            b'%b{"index":%d,"delta":{"content":' % (self._start, choice) for choice in range(len(request.choices))
+        ]
+        self._plain = self._wire == WireFaults() and not request.logprobs
 
     def deliver(self, event: Event) -> None:
         """Writes the next event."""
@@ -95,6 +100,11 @@ class StreamedAnswer:
                 self._abort()
 
     def _piece(self, piece: Piece) -> None:
+        if self._plain and not piece.finish_reason and piece.delta is None:
+            before, text = self._before[piece.choice], _encode(piece.text)
+            size = len(before) + len(text) + len(_AFTER)
+            self._write(b"%x\r\n%b%b%b\r\n" % (size, before, text, _AFTER))
+            return
         self._sent += 1
         if self._sent == self._wire.error_at_token:
             self._event(b"data: %b\n\n" % _encode(_error("the engine was told to fail here")))

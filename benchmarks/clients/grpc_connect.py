@@ -49,7 +49,7 @@ async def run(plan: Plan, tally: Tally) -> None:
             return 0
         stream, turn, record = found
         if kind == "token":
-            record.token(now())
+            tally.token(record, now(), event.token.units)
             return 0
         del live[event.generation]
         if kind == "finished":

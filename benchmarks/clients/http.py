@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now, reason_of
 
 # A delta with text; some gateways write JSON with spaces.
-_TEXT = re.compile(rb'"content":\s?"[^"]')
+_TEXT = re.compile(rb'"content":\s?"((?:[^"\\]|\\.)+)"')
 
 
 class _Request(asyncio.Protocol):
@@ -67,8 +67,8 @@ class StreamedRequest(_Request):
         events = (self._tail + data).split(b"\n\n")
         self._tail = events.pop()
         for event in events:
-            if _TEXT.search(event):
-                self._record.token(now())
+            if text := _TEXT.search(event):
+                self._tally.token(self._record, now(), len(text[1]))
                 if self._record.frames == self._plan.cut_at:
                     self._ended = True
                     self._transport.abort()
@@ -96,7 +96,7 @@ class WholeRequest(_Request):
         found = USAGE.search(self._body)
         if not self._ended and found:
             self._tally.tokens += int(found[1])
-            self._record.token(now())
+            self._tally.token(self._record, now(), int(found[1]))
             self.finish()
         elif not self._ended:
             self.finish("cut")

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now, reason_of
-from benchmarks.clients.websocket import Frames
+from benchmarks.clients.websocket import Frames, text_of
 
 _ID: Final = re.compile(rb'"id":"(\d+)"')
 
@@ -39,7 +39,7 @@ class _Socket(Frames):
         if named is None or record is None:
             return
         if b'"type":"token"' in payload:
-            record.token(now())
+            self._tally.token(record, now(), text_of(payload))
             return
         if b'"type":"finished"' in payload:
             found = USAGE.search(payload)

@@ -11,6 +11,7 @@ from typing import Any
 _REASON = re.compile(rb'"(?:reason|code)":\s*"([A-Za-z_]+)"')
 USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 _REPEATED_PROMPTS = 10
+_HELD_S = 5
 # A source address has no more ports than this for all of its connections, since each is bound before it is known where to.
 PORTS = 20_000
 PROMPT = "Tell me, in as many words as you like, how a river finds its way to the sea."
@@ -113,8 +114,26 @@ class Tally:
 
     records: list[Record] = field(default_factory=list)
     tokens: int = 0
+    # How much text came in each second of the clock, in whatever the surface tells of it: bytes, or tokens.
+    text: dict[int, int] = field(default_factory=dict)
     finished: int = 0
     errors: dict[str, int] = field(default_factory=dict)
+
+    def token(self, record: Record, now: float, text: int) -> None:
+        """A frame with so much text has come."""
+        record.token(now)
+        second = int(now)
+        self.text[second] = self.text.get(second, 0) + text
+
+    def held(self) -> float:
+        """The most tokens/s that came over some whole seconds in a row; 0 where all took less time. A token is the same part of
+        the text in each of them."""
+        if not self.text:
+            return 0.0
+        # The first and the last second are not whole.
+        by_second = [self.text.get(second, 0) for second in range(min(self.text) + 1, max(self.text))]
+        windows = [sum(by_second[at : at + _HELD_S]) for at in range(len(by_second) - _HELD_S + 1)]
+        return max(windows, default=0) / _HELD_S * self.tokens / sum(self.text.values())
 
     def error(self, what: str) -> None:
         """Counts a failed answer under a short name."""
@@ -131,6 +150,7 @@ class Tally:
             "tokens": self.tokens,
             "frames": sum(record.frames for record in self.records),
             "tokens_per_s": round(self.tokens / seconds) if seconds else 0,
+            "held_tokens_per_s": round(self.held()),
             "ttft_ms": _percentiles(ttft),
             "itl_ms": _percentiles(gaps),
         }

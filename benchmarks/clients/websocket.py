@@ -6,10 +6,13 @@ import asyncio
 import base64
 import json
 import os
-from typing import cast
+import re
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 from benchmarks.clients.plan import USAGE, Plan, Record, Tally, now, reason_of
+
+_TEXT: Final = re.compile(rb'"text":"((?:[^"\\]|\\.)*)"')
 
 
 class Frames(asyncio.Protocol):
@@ -108,7 +111,7 @@ class _Socket(Frames):
 
     def text(self, payload: bytes) -> None:
         if b'"type":"token"' in payload:
-            self._record.token(now())
+            self._tally.token(self._record, now(), text_of(payload))
         elif b'"type":"finished"' in payload:
             found = USAGE.search(payload)
             self._tally.tokens += int(found[1]) if found else 0
@@ -128,6 +131,12 @@ class _Socket(Frames):
             self._tally.error(error)
         self._done.set_result(None)
         self.close()
+
+
+def text_of(payload: bytes) -> int:
+    """Bytes of text in a token's frame."""
+    found = _TEXT.search(payload)
+    return len(found[1]) if found else 0
 
 
 def masked(opcode: int, payload: bytes) -> bytes:

@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--counts", type=int, nargs="+", default=[10, 25, 50, 100, 200, 400, 800], help="streams at saturation"
     )
-    parser.add_argument("--tokens", type=int, default=300, help="of each of those")
+    parser.add_argument("--tokens", type=int, default=3000, help="of each of those")
     parser.add_argument("--tasks", type=int, nargs="+", default=[1000, 3000, 5000])
     parser.add_argument("--task-rate", type=float, default=0.5, help="tokens/s of a task that is held")
     parser.add_argument("--hold-s", type=float, default=20.0)

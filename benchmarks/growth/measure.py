@@ -53,15 +53,14 @@ def sizes(meshes: Sequence[tuple[int, int]], streams: int, rounds: int) -> list[
 
 
 def rates(streams: Sequence[int], tokens: int, rounds: int) -> list[tuple[int, float]]:
-    """(streams, median gap's inverse: tokens/s that one of them gets) from an engine that would give each 200."""
+    """(streams, tokens/s that one of them gets while all run) from an engine that would give each 200."""
     found: dict[int, list[float]] = {count: [] for count in streams}
     with tempfile.TemporaryDirectory() as folder, Mesh(Path(folder), 200, max(streams)) as mesh:
         _warm(mesh)
         for turn in range(rounds):
             for count in streams:
-                load = _load(mesh, "sse", count, tokens, ramp_s=0.5, limit_s=240)
-                # What all got while all ran: tokens over the time from the first to the last.
-                rate = load["tokens"] / max(0.1, load["seconds"] - 0.5) / count
+                load = _load(mesh, "sse", count, tokens, ramp_s=1.0, limit_s=240)
+                rate = load["held_tokens_per_s"] / count
                 found[count].append(rate)
                 print(f"round {turn + 1}/{rounds}, {count} streams: {rate:.1f} tokens/s each", flush=True)
     return [(count, statistics.median(values)) for count, values in found.items()]

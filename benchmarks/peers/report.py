@@ -16,7 +16,8 @@ def summary(sample: _Sample) -> str:
     load = sample["load"]
     return (
         f"{label(sample):34} {sample['case']}: {sum(sample['us'].values()):7.1f} µs a token, first token p95 "
-        f"{load['ttft_ms'].get('p95', 0):.0f} ms, {load['tokens_per_s']:,} tokens/s, errors {load['errors'] or 0}"
+        f"{load['ttft_ms'].get('p95', 0):.0f} ms, {load['tokens_per_s']:,} tokens/s, {load['held_tokens_per_s']:,} held, "
+        f"errors {load['errors'] or 0}"
     )
 
 
@@ -62,6 +63,7 @@ _COLUMNS = (
     "first token ms p50 / p95 / p99",
     "gap p99 ms",
     "tokens/s",
+    "tokens/s held for 5 s",
     "frames/s",
     "frames a token",
     "KB a stream",
@@ -98,6 +100,7 @@ def _row(who: str, rows: list[_Sample]) -> str:
         f" | {first('p50'):,.0f} / {first('p95'):,.0f} / {first('p99'):,.0f}"
         f" | {median(lambda row: row['load']['itl_ms'].get('p99', 0.0)):,.0f}"
         f" | {median(lambda row: row['load']['tokens_per_s']):,.0f}"
+        f" | {median(lambda row: row['load']['held_tokens_per_s']):,.0f}"
         f" | {median(lambda row: row['load']['frames'] / max(0.01, row['load']['seconds'])):,.0f}"
         f" | {frames:.2f} | {kilobytes:,.0f} | {errors} |"
     )

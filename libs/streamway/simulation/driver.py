@@ -15,6 +15,9 @@ from streamway.simulation.sequence import SimulatedCall
 
 # With a fixed rate each stream has its own instants: thousands of streams would wake the loop for each token alone.
 COALESCE_S: Final = 0.002
+# What an engine does that was kept from its work for longer is late for good: it gets slower, as a real one does, where it would
+# make a second's tokens in one step, which takes another second.
+CATCH_UP_S: Final = 0.05
 
 
 class EngineDriver:
@@ -32,6 +35,9 @@ class EngineDriver:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._soon = False
         self._closed = False
+        # The engine's clock is so much behind the loop's.
+        self._lost_s = 0.0
+        self._due = self._loop.time()
 
     def submit(self, request: SimulationRequest, tag: Any) -> SimulatedCall:
         """Gives the engine a call."""
@@ -54,7 +60,10 @@ class EngineDriver:
         if self._soon or self._closed:
             return
         self._soon = True
-        if self._timer is not None:
+        if self._timer is None:
+            self._due = self._loop.time()
+        else:
+            self._due = min(self._due, self._loop.time())
             self._timer.cancel()
         self._timer = self._loop.call_soon(self._step)
 
@@ -62,7 +71,8 @@ class EngineDriver:
         self._soon = False
         self._timer = None
         now = self._loop.time()
-        events, wake = self.engine.step(now)
+        self._lost_s += max(0.0, now - self._due - CATCH_UP_S)
+        events, wake = self.engine.step(now - self._lost_s)
         for event in events:
             call = event.call
             # Delivering one event may cancel the call of a later one.
@@ -75,4 +85,5 @@ class EngineDriver:
         self._delivered()
         if self._closed or self._soon or wake is None:
             return
-        self._timer = self._loop.call_at(max(wake, now + COALESCE_S), self._step)
+        self._due = max(wake + self._lost_s, now + COALESCE_S)
+        self._timer = self._loop.call_at(self._due, self._step)

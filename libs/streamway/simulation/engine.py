@@ -166,21 +166,12 @@ class SimulatedEngine:
 
     def _make_token(self, sequence: Sequence, now: float, events: list[Event]) -> bool:
         """Makes the next token of a sequence; False when it was the last."""
-        faults = sequence.call.request.faults
-        number = sequence.made + 1
-        if number in (faults.die_at_token, faults.garbage_at_token):
-            events.append(Broken(sequence.call, garbage=number == faults.garbage_at_token))
-            self._drop(sequence.call)
+        faulty, made = sequence.faulty, sequence.made
+        if faulty and self._breaks(sequence, events):
             return False
         piece = sequence.next_piece()
-        self.totals.generated_tokens += sequence.made - number + 1  # an empty answer makes none
-        pause = faults.stall_s if faults.stall_at_token == sequence.made + 1 else 0.0
-        if faults.slow_factor > 1:
-            step_s = (
-                self._settings.decode_base_ms + self._settings.decode_per_sequence_ms * len(self._decoding)
-            ) / 1000
-            pause += (faults.slow_factor - 1) * step_s
-        sequence.ready_at = now + pause
+        self.totals.generated_tokens += sequence.made - made  # an empty answer makes none
+        sequence.ready_at = now + self._pause_s(sequence) if faulty else now
         if piece is None:
             return True
         events.append(piece)
@@ -188,6 +179,20 @@ class SimulatedEngine:
             return True
         self._end(sequence, events)
         return False
+
+    def _breaks(self, sequence: Sequence, events: list[Event]) -> bool:
+        faults, number = sequence.call.request.faults, sequence.made + 1
+        if number not in (faults.die_at_token, faults.garbage_at_token):
+            return False
+        events.append(Broken(sequence.call, garbage=number == faults.garbage_at_token))
+        self._drop(sequence.call)
+        return True
+
+    def _pause_s(self, sequence: Sequence) -> float:
+        faults, settings = sequence.call.request.faults, self._settings
+        step_s = (settings.decode_base_ms + settings.decode_per_sequence_ms * len(self._decoding)) / 1000
+        stalled_s = faults.stall_s if faults.stall_at_token == sequence.made + 1 else 0.0
+        return stalled_s + (faults.slow_factor - 1) * step_s
 
     # Fixed rate
 
@@ -209,10 +214,13 @@ class SimulatedEngine:
             if sequence.over:  # cancelled
                 heapq.heappop(due)
                 continue
-            if self._make_token(sequence, at, events):
-                faults = sequence.call.request.faults
-                stalled = faults.stall_s if faults.stall_at_token == sequence.made + 1 else 0.0
-                heapq.heapreplace(due, (at + gap * faults.slow_factor + stalled, order, sequence))
+            faults = sequence.call.request.faults
+            going = True
+            while going and at <= now:
+                going = self._make_token(sequence, at, events)
+                at += gap * faults.slow_factor + (faults.stall_s if faults.stall_at_token == sequence.made + 1 else 0.0)
+            if going:
+                heapq.heapreplace(due, (at, order, sequence))
             else:
                 heapq.heappop(due)
 

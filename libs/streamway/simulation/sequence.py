@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from streamway.simulation.request import ChoicePlan, SimulationRequest
+from streamway.simulation.settings import Faults
 from streamway.simulation.text import StopMatcher
 
 _ARGUMENT_WORDS: Final = 8
+_NO_FAULTS: Final = Faults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Sequence:
         "blocks",
         "call",
         "choice",
+        "faulty",
         "hits",
         "made",
         "names",
@@ -79,6 +82,7 @@ class Sequence:
         self.ready_at = 0.0  # it takes part in no step before
         self.made = 0
         self.over = False
+        self.faulty = call.request.faults != _NO_FAULTS
         self.answer: list[str] = []
 
     @property
