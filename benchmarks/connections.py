@@ -3,7 +3,7 @@
     python -m benchmarks.connections --live 5000 10000 --edges 2
     python -m benchmarks.connections --multiplexed 10000 --idle 50000 --edges 4 --clients 4
 
-    live          a WebSocket each, one answer on it, 2 tokens/s, durable: sessions that talk slowly; with --rest as many whole
+    live          a WebSocket each, one answer on it, --rate tokens/s, durable: sessions that talk slowly; with --rest as many whole
                   answers over HTTP too, whose first token is there when the last one is
     multiplexed   all generations on one WebSocket, and all on one gRPC `Connect` call
     idle          WebSockets that only answer heartbeats; memory with all of them, and after they have closed
@@ -32,7 +32,6 @@ from tests.support.mesh import MeshProcesses
 
 # What the simulated engine may have.
 _MOST_SLOTS: Final = 65_536
-_RATE: Final = 2.0
 _HOLD_S: Final = 20
 _SPARE_FILES: Final = 500
 _PROMPT_TOKENS: Final = 64
@@ -48,6 +47,7 @@ class Load:
     clients: int
     tokens: int
     ramp_s: float
+    rate: float
 
 
 def measure(mesh: MeshProcesses, load: Load) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def measure(mesh: MeshProcesses, load: Load) -> dict[str, Any]:
     target = mesh.address("router-0") if load.surface == "grpc" else mesh.edge_url
     before, cpu = sum(map(memory_bytes, pids)), sum(map(cpu_seconds, pids))
     started = time.monotonic()
-    seconds_each = load.tokens / (1 if load.surface == "idle" else _RATE)
+    seconds_each = load.tokens / (1 if load.surface == "idle" else load.rate)
     # fmt: off
     command = [
         sys.executable, "-m", "benchmarks.load", "--surface", load.surface, "--target", target,
@@ -112,13 +112,17 @@ def loads(options: argparse.Namespace) -> list[Load]:
     for count in options.live:
         arms = [("live, a WebSocket each", "websocket"), *([("whole answers, REST", "rest")] if options.rest else [])]
         ramp_s = count / options.opened_a_second
-        found += [Load(name, surface, count, options.clients, options.tokens, ramp_s) for name, surface in arms]
+        found += [
+            Load(name, surface, count, options.clients, options.tokens, ramp_s, options.rate) for name, surface in arms
+        ]
     for count in options.multiplexed:
         ramp_s = count / options.opened_a_second
-        found.append(Load("live, all on one WebSocket", "one_websocket", count, 1, options.tokens, ramp_s))
-        found.append(Load("live, all on one Connect call", "grpc", count, 1, options.tokens, ramp_s))
+        found += [
+            Load(f"live, all on one {name}", surface, count, 1, options.tokens, ramp_s, options.rate)
+            for name, surface in (("WebSocket", "one_websocket"), ("Connect call", "grpc"))
+        ]
     found += [
-        Load("idle WebSockets", "idle", count, options.clients, _HOLD_S, count / options.opened_a_second)
+        Load("idle WebSockets", "idle", count, options.clients, _HOLD_S, count / options.opened_a_second, 1.0)
         for count in options.idle
     ]
     return found
@@ -135,7 +139,8 @@ def main() -> None:
     parser.add_argument("--rest", action="store_true", help="ask the live ones over REST too")
     parser.add_argument("--multiplexed", type=int, nargs="*", default=[])
     parser.add_argument("--idle", type=int, nargs="*", default=[])
-    parser.add_argument("--tokens", type=int, default=60, help="of each answer, 2 a second")
+    parser.add_argument("--tokens", type=int, default=60, help="of each answer")
+    parser.add_argument("--rate", type=float, default=2.0, help="tokens/s of each answer")
     parser.add_argument("--opened-a-second", type=float, default=400.0)
     parser.add_argument("--edges", type=int, default=2)
     parser.add_argument("--clients", type=int, default=2, help="processes that the connections are spread over")
@@ -152,7 +157,7 @@ def main() -> None:
             )
     most = max(load.count for load in asked)
     environment = {
-        "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": str(_RATE),
+        "STREAMWAY_ADAPTER_SIMULATION__TOKENS_PER_S": str(options.rate),
         "STREAMWAY_ADAPTER_SIMULATION__SLOTS": str(min(2 * most, _MOST_SLOTS)),
         # Room for all of them at once, or the rest would wait for it and not for the mesh.
         "STREAMWAY_ADAPTER_SIMULATION__KV_TOKENS": str(2 * most * (options.tokens + _PROMPT_TOKENS)),
