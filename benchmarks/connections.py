@@ -3,8 +3,8 @@
     python -m benchmarks.connections --live 5000 10000 --edges 2
     python -m benchmarks.connections --multiplexed 10000 --idle 50000 --edges 4 --clients 4
 
-    live          a WebSocket each, one answer on it, --rate tokens/s, durable: sessions that talk slowly; with --rest as many whole
-                  answers over HTTP too, whose first token is there when the last one is
+    live          a WebSocket each, one answer on it, --rate tokens/s, durable: sessions that talk slowly; with --rest as many
+                  whole answers over HTTP too, whose first token is there when the last one is
     multiplexed   all generations on one WebSocket, and all on one gRPC `Connect` call
     idle          WebSockets that only answer heartbeats; memory with all of them, and after they have closed
 
