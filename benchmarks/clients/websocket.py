@@ -90,7 +90,7 @@ class Frames(asyncio.Protocol):
         if opcode == 1:
             self.text(payload)
         elif opcode == 8:
-            self.ended("closed")
+            self.ended(f"closed: {int.from_bytes(payload[:2], 'big')} {payload[2:].decode(errors='replace')}")
         elif opcode == 9:
             self.send(10, payload)
 
