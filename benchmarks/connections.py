@@ -161,6 +161,8 @@ def main() -> None:
         "STREAMWAY_ADAPTER_SIMULATION__SLOTS": str(min(2 * most, _MOST_SLOTS)),
         # Room for all of them at once, or the rest would wait for it and not for the mesh.
         "STREAMWAY_ADAPTER_SIMULATION__KV_TOKENS": str(2 * most * (options.tokens + _PROMPT_TOKENS)),
+        # One that carries all of them would be drained when the first ends.
+        "STREAMWAY_EDGE_CONNECTION_REQUESTS": "0",
         "STREAMWAY_LOG_LEVEL": "warning",
     }
     with tempfile.TemporaryDirectory() as folder:
