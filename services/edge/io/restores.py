@@ -10,7 +10,7 @@ nothing is kept, and nobody waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,13 +55,15 @@ class _Kept:
 class Restorable:
     """One client connection under its restore id."""
 
-    __slots__ = ("_kept", "_renewed", "_restores", "id", "tenant")
+    __slots__ = ("_kept", "_new", "_renewed", "_restores", "id", "tenant")
 
     def __init__(self, restores: Restores, id_: str, tenant: str) -> None:
         self.id = id_
         self.tenant = tenant
         self._restores = restores
         self._kept: dict[str, _Kept] = {}
+        # Those of which the store has not been told.
+        self._new: list[str] = []
         self._renewed = 0.0
 
     def __bool__(self) -> bool:
@@ -70,6 +72,7 @@ class Restorable:
     def add(self, generation: Generation, name: str = "") -> None:
         """From now on it can be restored; `name` is what the client calls it."""
         self._kept[generation.id] = _Kept(generation, name)
+        self._new.append(generation.id)
         self._restores.changed(self)
 
     def write_again(self) -> None:
@@ -81,12 +84,24 @@ class Restorable:
         """The connection has ended; what it had can be restored for the grace."""
         self._restores.closed(self)
         self._kept.clear()
+        self._new.clear()
+
+    def news(self, now: float, grace_s: float) -> Iterable[tuple[Argument, ...]]:
+        """What the store must be told of generations that are new, however many others there are."""
+        new, self._new = self._new, []
+        return self._commands({id_: self._kept[id_] for id_ in new if id_ in self._kept}, now, grace_s, last=False)
 
     def commands(self, now: float, grace_s: float, *, last: bool) -> Iterable[tuple[Argument, ...]]:
         """What the store must be told. `last`: the connection has ended."""
+        self._new.clear()
+        return self._commands(dict(self._kept), now, grace_s, last=last)
+
+    def _commands(
+        self, of: Mapping[str, _Kept], now: float, grace_s: float, *, last: bool
+    ) -> Iterable[tuple[Argument, ...]]:
         key = keys.connection(self.id)
         fields: list[Argument] = []
-        for id_, kept in list(self._kept.items()):
+        for id_, kept in of.items():
             generation = kept.generation
             if generation is None:
                 if now >= kept.until:
@@ -191,16 +206,18 @@ class Restores:
 
     def _write_news(self) -> None:
         news, self._news = self._news, set()
-        self._write(news)
+        session, now = self._link.current, self._loop.time()
+        if session is not None:  # without one it is written each second anyway
+            for connection in news:
+                for command in connection.news(now, self._grace_s):
+                    session.send(command, _ignore)
 
     def _write(self, connections: Iterable[Restorable], *, last: bool = False) -> None:
-        session = self._link.current
-        if session is None:
-            return
-        now = self._loop.time()
-        for connection in connections:
-            for command in connection.commands(now, self._grace_s, last=last):
-                session.send(command, _ignore)
+        session, now = self._link.current, self._loop.time()
+        if session is not None:
+            for connection in connections:
+                for command in connection.commands(now, self._grace_s, last=last):
+                    session.send(command, _ignore)
 
     async def _tenant_of(self, restore_id: str) -> str:
         tenant: bytes | None = await self._ask("HGET", keys.connection(restore_id), _TENANT)

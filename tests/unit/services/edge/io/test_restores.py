@@ -123,3 +123,31 @@ async def test_without_a_store_a_restore_fails_and_a_join_does_not(monkeypatch: 
     assert connection.id != "r"
     added(connection, Moving())
     connection.close()
+
+
+async def test_a_new_generation_is_told_without_a_look_at_the_others(restores: Restores) -> None:
+    looked: list[str] = []
+
+    class Watched(Moving):
+        @property
+        def cursor(self) -> Cursor:
+            looked.append(self.id)
+            return Cursor(0, 0)
+
+        @cursor.setter
+        def cursor(self, _: Cursor) -> None:
+            """It never moves."""
+
+    connection = restores.open("acme")
+    added(connection, *(Watched(f"old{number}") for number in range(100)))
+    assert len(told(connection, 100.0)[0]) == 4 + 2 * 100
+    looked.clear()
+    added(connection, Watched("new"))
+    key = keys.connection(connection.id)
+    assert list(connection.news(101.0, 30.0)) == [
+        ("HSET", key, b"tenant", "acme", "new", "0-0 q"),
+        ("PEXPIRE", key, 41_000),
+    ]
+    assert looked == ["new"]
+    assert list(connection.news(102.0, 30.0)) == []
+    assert told(connection, 102.0) == []
