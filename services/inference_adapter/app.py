@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -49,6 +48,7 @@ from services.inference_adapter.io.peers import Peers
 from services.inference_adapter.io.registration import Registration
 from services.inference_adapter.io.retries import Retries
 from services.inference_adapter.io.routers import Routers
+from services.inference_adapter.io.ticking import look_again_and_again
 from services.inference_adapter.io.till import Till
 from services.inference_adapter.io.token_check import TokenCheck
 from services.inference_adapter.io.worker import Worker
@@ -77,12 +77,6 @@ from streamway.valkey.leases import Lease
 from streamway.valkey.link import Link
 
 _log = structlog.get_logger("adapter")
-
-# How often deadlines and silent readers are looked at: less often, but once a second, where to look at all would take more of
-# the process than this share. With 10,000 generations a look takes 20 ms.
-_TICK_S = 0.1
-_TICK_SHARE = 0.05
-_RAREST_TICK_S = 1.0
 
 
 class Adapter:
@@ -495,22 +489,17 @@ class Adapter:
             group.create_task(self._turns.run(), name="turns")
             group.create_task(self._direct_quota.run(), name="direct-quota")
             group.create_task(self._retries.run(), name="retries")
-            group.create_task(self._tick(), name="tick")
+            group.create_task(look_again_and_again(self._look), name="tick")
             group.create_task(self._tenants.run(), name="tenants")
             group.create_task(self._prices.run(), name="prices")
             group.create_task(self._memory.run(), name="memory")
             group.create_task(self._telemetry.run(), name="process")
 
-    async def _tick(self) -> None:
-        took_s = 0.0
-        while True:
-            await asyncio.sleep(min(max(_TICK_S, took_s / _TICK_SHARE), _RAREST_TICK_S))
-            began_s = time.thread_time()
-            self._monitor.tick()
-            self._worker.tick()
-            self._limiting.tick(self._clock.monotonic())
-            self._directory.tick()
-            took_s = time.thread_time() - began_s
+    def _look(self) -> None:
+        self._monitor.tick()
+        self._worker.tick()
+        self._limiting.tick(self._clock.monotonic())
+        self._directory.tick()
 
 
 def window_of(settings: AdapterSettings, slots: int) -> Window:
