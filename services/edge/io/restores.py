@@ -10,7 +10,7 @@ nothing is kept, and nobody waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,15 +55,13 @@ class _Kept:
 class Restorable:
     """One client connection under its restore id."""
 
-    __slots__ = ("_kept", "_new", "_renewed", "_restores", "id", "tenant")
+    __slots__ = ("_kept", "_renewed", "_restores", "id", "tenant")
 
     def __init__(self, restores: Restores, id_: str, tenant: str) -> None:
         self.id = id_
         self.tenant = tenant
         self._restores = restores
         self._kept: dict[str, _Kept] = {}
-        # Those of which the store has not been told.
-        self._new: list[str] = []
         self._renewed = 0.0
 
     def __bool__(self) -> bool:
@@ -72,8 +70,7 @@ class Restorable:
     def add(self, generation: Generation, name: str = "") -> None:
         """From now on it can be restored; `name` is what the client calls it."""
         self._kept[generation.id] = _Kept(generation, name)
-        self._new.append(generation.id)
-        self._restores.changed(self)
+        self._restores.changed(self, generation.id)
 
     def write_again(self) -> None:
         """The store may have lost what it was told."""
@@ -84,24 +81,15 @@ class Restorable:
         """The connection has ended; what it had can be restored for the grace."""
         self._restores.closed(self)
         self._kept.clear()
-        self._new.clear()
 
-    def news(self, now: float, grace_s: float) -> Iterable[tuple[Argument, ...]]:
-        """What the store must be told of generations that are new, however many others there are."""
-        new, self._new = self._new, []
-        return self._commands({id_: self._kept[id_] for id_ in new if id_ in self._kept}, now, grace_s, last=False)
-
-    def commands(self, now: float, grace_s: float, *, last: bool) -> Iterable[tuple[Argument, ...]]:
-        """What the store must be told. `last`: the connection has ended."""
-        self._new.clear()
-        return self._commands(dict(self._kept), now, grace_s, last=last)
-
-    def _commands(
-        self, of: Mapping[str, _Kept], now: float, grace_s: float, *, last: bool
+    def commands(
+        self, now: float, grace_s: float, *, last: bool, only: Iterable[str] | None = None
     ) -> Iterable[tuple[Argument, ...]]:
+        """What the store must be told, of all generations or `only` of some. `last`: the connection has ended."""
         key = keys.connection(self.id)
         fields: list[Argument] = []
-        for id_, kept in of.items():
+        of = self._kept if only is None else {id_: self._kept[id_] for id_ in only if id_ in self._kept}
+        for id_, kept in list(of.items()):
             generation = kept.generation
             if generation is None:
                 if now >= kept.until:
@@ -136,7 +124,8 @@ class Restores:
         self._grace_s = grace_s
         self._loop = asyncio.get_running_loop()
         self._open: set[Restorable] = set()
-        self._news: set[Restorable] = set()
+        # The generations that the store has not been told of.
+        self._news: dict[Restorable, list[str]] = {}
         link.listen(self)
 
     def open(self, tenant: str) -> Restorable:
@@ -169,17 +158,17 @@ class Restores:
                 _log.error("restore_unreadable", generation=generation.decode(errors="replace"))
         return found
 
-    def changed(self, connection: Restorable) -> None:
+    def changed(self, connection: Restorable, generation: str) -> None:
         """A connection has a new generation: written with those of the same turn of the loop."""
         if not self._news:
             self._loop.call_soon(self._write_news)
-        self._news.add(connection)
+        self._news.setdefault(connection, []).append(generation)
         self._open.add(connection)
 
     def closed(self, connection: Restorable) -> None:
         """A connection has ended."""
         self._open.discard(connection)
-        self._news.discard(connection)
+        self._news.pop(connection, None)
         if connection:
             self._write([connection], last=True)
 
@@ -205,19 +194,21 @@ class Restores:
     # --- Writing
 
     def _write_news(self) -> None:
-        news, self._news = self._news, set()
-        session, now = self._link.current, self._loop.time()
-        if session is not None:  # without one it is written each second anyway
-            for connection in news:
-                for command in connection.news(now, self._grace_s):
-                    session.send(command, _ignore)
+        news, self._news = self._news, {}
+        for connection, new in news.items():
+            # Not all of its generations: there may be thousands, and hundreds of new ones a second.
+            self._write([connection], only=new)
 
-    def _write(self, connections: Iterable[Restorable], *, last: bool = False) -> None:
-        session, now = self._link.current, self._loop.time()
-        if session is not None:
-            for connection in connections:
-                for command in connection.commands(now, self._grace_s, last=last):
-                    session.send(command, _ignore)
+    def _write(
+        self, connections: Iterable[Restorable], *, last: bool = False, only: Iterable[str] | None = None
+    ) -> None:
+        session = self._link.current
+        if session is None:
+            return
+        now = self._loop.time()
+        for connection in connections:
+            for command in connection.commands(now, self._grace_s, last=last, only=only):
+                session.send(command, _ignore)
 
     async def _tenant_of(self, restore_id: str) -> str:
         tenant: bytes | None = await self._ask("HGET", keys.connection(restore_id), _TENANT)

@@ -144,10 +144,10 @@ async def test_a_new_generation_is_told_without_a_look_at_the_others(restores: R
     looked.clear()
     added(connection, Watched("new"))
     key = keys.connection(connection.id)
-    assert list(connection.news(101.0, 30.0)) == [
+    assert list(connection.commands(101.0, 30.0, last=False, only=["new"])) == [
         ("HSET", key, b"tenant", "acme", "new", "0-0 q"),
         ("PEXPIRE", key, 41_000),
     ]
     assert looked == ["new"]
-    assert list(connection.news(102.0, 30.0)) == []
+    assert list(connection.commands(102.0, 30.0, last=False, only=["new"])) == []
     assert told(connection, 102.0) == []
